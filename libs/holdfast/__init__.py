@@ -1,0 +1,1 @@
+"""Holdfast: durable workflows and sagas on Kafka and Postgres."""

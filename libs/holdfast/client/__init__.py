@@ -1,0 +1,1 @@
+"""Start, signal and query workflows."""

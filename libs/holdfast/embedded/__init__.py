@@ -1,0 +1,1 @@
+"""Postgres and Kafka on one machine, for `holdfast dev`, tests and benchmarks."""

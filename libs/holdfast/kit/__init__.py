@@ -1,0 +1,1 @@
+"""What every service needs once: settings, run loop and drain, health, metrics, logging."""

@@ -1,0 +1,1 @@
+"""Kafka: one protocol, confluent-kafka and its in-memory twin."""

@@ -1,0 +1,1 @@
+"""The event store: one protocol, Postgres and its in-memory twin."""

@@ -1,0 +1,1 @@
+"""The pytest kit and the seeded simulation."""

@@ -1,0 +1,1 @@
+"""What authors of code-first workflows and deciders import."""
