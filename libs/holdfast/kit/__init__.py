@@ -1,1 +1,1 @@
-"""What every service needs once: settings, run loop and drain, health, metrics, logging."""
+"""What every service needs once: settings, the run loop and drain, health, metrics, logging, backoff, the clock."""

@@ -1,1 +1,1 @@
-"""Kafka: one protocol, confluent-kafka and its in-memory twin."""
+"""Kafka behind one small protocol, with an in-memory twin."""
