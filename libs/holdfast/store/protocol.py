@@ -1,0 +1,146 @@
+"""The event store, as its users see it: one small protocol for each service.
+
+Two implementations, Postgres and in-memory, pass the same contract suite (`tests/contract/store`). Errors are those of
+`holdfast.core.errors` and of `holdfast.store.errors`: `Fenced` (somebody else owns this partition now), `Conflict`
+(an instance moved on without us), `Unstorable` (the data itself is refused; names the instance where it is known),
+`UnknownOutcome` (the connection broke during a commit) and `Transient`.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from holdfast.core.ids import InstanceId
+from holdfast.store.rows import (
+    Claim,
+    CommandKey,
+    Commit,
+    Committed,
+    DueLease,
+    DueTimer,
+    Loaded,
+    OutboxRow,
+    ParkedInput,
+    Publisher,
+    QueuedTask,
+    StoredDefinition,
+)
+
+
+class CoordinatorStore(Protocol):
+    async def claim(self, partitions: Sequence[int], holder: str, *, publish: bool, publisher_lease_s: float) -> list[Claim]:
+        """Make these partitions ours: epoch + 1 each, and with `publish` the publisher's lease as well."""
+        ...
+
+    async def load(
+        self,
+        instances: Sequence[InstanceId],
+        commands: Sequence[CommandKey] = (),
+        workflows: Sequence[tuple[str, str]] = (),
+    ) -> Loaded:
+        """One round trip for everything that a batch needs and that is not cached."""
+        ...
+
+    async def commit(self, commit: Commit) -> Committed:
+        """One transaction in one round trip: all of it, or Fenced / Conflict / Unstorable / UnknownOutcome / Transient."""
+        ...
+
+    async def definition(self, namespace: str, workflow: str, version: int) -> StoredDefinition | None: ...
+
+    async def parked_due(self, partitions: Sequence[int], now: datetime) -> list[InstanceId]:
+        """Parked, not quarantined instances of these partitions whose next try is due."""
+        ...
+
+    async def parked_inputs(self, instance: InstanceId, limit: int) -> list[ParkedInput]: ...
+
+    async def parked_state(self, instance: InstanceId) -> int:
+        """How many tries the first parked input of the instance has had."""
+        ...
+
+    async def wake_relay(self) -> None:
+        """NOTIFY, on a connection of its own: inside the transaction it would halve the throughput."""
+        ...
+
+    async def wake_recovery(self, due_at: datetime) -> None: ...
+
+    async def now(self) -> datetime: ...
+
+
+class DefinitionStore(Protocol):
+    async def define(self, definition: StoredDefinition) -> bool:
+        """Store a version; False when exactly this is stored already; Refused when another body is."""
+        ...
+
+    async def definition(self, namespace: str, workflow: str, version: int | None) -> StoredDefinition | None: ...
+
+    async def definitions(self) -> list[StoredDefinition]: ...
+
+
+class OutboxStore(Protocol):
+    async def claim_publishers(self, holder: str, *, lease_s: float, most: int) -> list[Publisher]:
+        """Take publisher's leases that nobody holds (they ran out), at most so many in all for this holder."""
+        ...
+
+    async def renew_publishers(self, holder: str, publishers: Sequence[Publisher], *, lease_s: float) -> frozenset[int]:
+        """The partitions that are still ours."""
+        ...
+
+    async def release_publishers(self, holder: str, publishers: Sequence[Publisher]) -> None: ...
+
+    async def read_outbox(self, positions: Sequence[tuple[int, int]], *, rows_max: int) -> list[OutboxRow]:
+        """Rows with numbers above the given one, per (partition, after), in order."""
+        ...
+
+    async def advance(self, positions: Sequence[Publisher]) -> frozenset[int]:
+        """Move `done` and delete what is below it, fenced by the epoch; the partitions where that held."""
+        ...
+
+    async def park_outbox(self, partition: int, number: int, position: int, topic: str, instance: str, body: bytes, error: str) -> None:
+        """A message that Kafka will never take, kept with its reason; later ones of its instance follow it."""
+        ...
+
+    async def parked_instances(self, partitions: Sequence[int]) -> set[str]: ...
+
+    async def wait_for_outbox(self, timeout_s: float) -> None:
+        """Returns at a NOTIFY or after the time-out; sets and clears the mark that commits look at."""
+        ...
+
+
+class RecoveryStore(Protocol):
+    async def now(self) -> datetime: ...
+
+    async def claim_due_timers(self, *, claim_s: float, limit: int) -> list[DueTimer]: ...
+
+    async def next_due(self) -> datetime | None:
+        """When the earliest unsent timer is due."""
+        ...
+
+    async def mark_timers_sent(self, sent: Sequence[tuple[DueTimer, int]]) -> None:
+        """With the offset that the tick got: if ticks are processed past it and the row is still there, it is sent again."""
+        ...
+
+    async def unanswered_timers(self, *, limit: int) -> list[DueTimer]: ...
+
+    async def lapsed_leases(self, partition: int, until: datetime, reports_end: int, *, limit: int) -> list[DueLease]:
+        """Leases of a partition that are past due at `until`, if reports are processed up to `reports_end`: one statement."""
+        ...
+
+    async def partitions_with_due_leases(self, until: datetime) -> dict[int, float]:
+        """partition -> the shortest lease among those past due."""
+        ...
+
+    async def next_lease_due(self) -> datetime | None: ...
+
+    async def queued_since(self, before: datetime, *, limit: int) -> list[QueuedTask]: ...
+
+    async def still_queued(self, tasks: Sequence[QueuedTask]) -> list[QueuedTask]: ...
+
+    async def inbox_positions(self) -> dict[int, tuple[int, int, int]]:
+        """partition -> (commands_next, reports_next, ticks_next)."""
+        ...
+
+    async def outbox_positions(self) -> dict[int, tuple[int, int]]:
+        """partition -> (last committed number, published up to)."""
+        ...
+
+    async def wait_for_timers(self, timeout_s: float) -> None: ...
