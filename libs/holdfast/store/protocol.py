@@ -23,6 +23,7 @@ from holdfast.store.rows import (
     ParkedInput,
     Publisher,
     QueuedTask,
+    Settled,
     StoredDefinition,
 )
 
@@ -43,6 +44,18 @@ class CoordinatorStore(Protocol):
 
     async def commit(self, commit: Commit) -> Committed:
         """One transaction in one round trip: all of it, or Fenced / Conflict / Unstorable / UnknownOutcome / Transient."""
+        ...
+
+    async def settle(self, partitions: Sequence[int]) -> list[Settled]:
+        """After an unknown outcome: waits for a backend that is still committing, then says what is on record.
+
+        A statement that had not reached the database yet may still arrive afterwards: it then meets the offset fence,
+        or takes the offsets first and fences us. `claim` instead of `settle` excludes that.
+        """
+        ...
+
+    async def partition_count(self) -> int | None:
+        """How many partitions each inbox topic was created with; None before `ensure_partitions`."""
         ...
 
     async def definition(self, namespace: str, workflow: str, version: int) -> StoredDefinition | None: ...

@@ -26,6 +26,18 @@ class Claim:
     now: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a partition's row says after a commit with an unknown outcome: where to read on, if the epoch is still ours."""
+
+    partition: int
+    epoch: int
+    commands_next: int
+    reports_next: int
+    ticks_next: int
+    outbox_last: int
+
+
 @dataclass(slots=True)
 class PartitionAdvance:
     """Every commit advances the offsets of the partitions it read, also when it decided nothing."""
@@ -58,7 +70,7 @@ class CommandRow:
     type: str
     digest: bytes  # of the content: the same id with another digest is `id_reused`
     outcome: str  # accepted, duplicate, ignored, refused
-    reason: str
+    reason: str  # a repeat (`duplicate`, or `id_reused`) of a key on record is counted there and changes nothing else
     received_at: datetime
 
 
@@ -116,6 +128,7 @@ class Commit:
     now: datetime
     service: str = ""  # who commits: recorded as the instance's last service
     changes: list[Changes] = field(default_factory=list)
+    homes: dict[InstanceId, int] = field(default_factory=dict)  # the partition of every *new* instance in `changes`
     renewals: list[LeaseRenewal] = field(default_factory=list)
     commands: list[CommandRow] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
