@@ -87,7 +87,7 @@ class DockerKafka(Container, KafkaServer):
             name="kafka",
             image=KAFKA_IMAGE,
             inner_port=19092,
-            environment=_container_settings,
+            environment=container_settings,
             answers=lambda port: answers(f"127.0.0.1:{port}"),
         )
 
@@ -96,7 +96,7 @@ class DockerKafka(Container, KafkaServer):
         return f"127.0.0.1:{self.port}"
 
 
-def _container_settings(port: int) -> dict[str, str]:
+def container_settings(port: int) -> dict[str, str]:
     settings = {
         "node.id": "1",
         "process.roles": "broker,controller",
