@@ -31,7 +31,10 @@ class KafkaConfig:
             "reconnect.backoff.max.ms": 1000,
             "log_level": 4,
         }
-        config.update((name if name.endswith("_cb") else name.replace("_", "."), value) for name, value in own.items())
+        config.update(
+            (name if name.endswith(("_cb", "on_commit")) else name.replace("_", "."), value)
+            for name, value in own.items()
+        )
         config.update(self.extra)
         return config
 
