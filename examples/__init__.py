@@ -1,0 +1,1 @@
+"""Small real applications on Holdfast, each runnable with one command."""

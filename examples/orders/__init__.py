@@ -1,0 +1,1 @@
+"""A shop: inventory, payment and shipping as one saga."""
