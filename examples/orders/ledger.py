@@ -75,7 +75,8 @@ class Ledger:
         book = sqlite3.connect(self.path, timeout=30)
         try:
             with book:
-                book.executescript(_TABLES) if not self._ready(book) else None
+                if not self._ready(book):
+                    book.executescript(_TABLES)
                 yield book
         finally:
             book.close()
