@@ -1,4 +1,4 @@
-"""What follows from events: rows and messages, as data. `project` makes them, the store and the relay carry them out."""
+"""What follows from events: rows and messages, as data. `project` makes them, store and relay carry them out."""
 
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -166,9 +166,10 @@ class TaskStopRequested:
 class TaskCancelled:
     path: TaskPath
     attempt: int
-    fence: int  # 0: nothing was in flight, so nobody has to be told
+    fence: int
     outcome: Outcome
     reason: str = ""
+    tell: bool = False  # somebody may be running it, or about to: a cancellation goes out
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,7 @@ class ReportRejected:
     holder: str
     report: str
     reason: str
+    tell: bool = False  # the sender believes that it holds the task: it is told by name to stop
 
 
 # --- timers
@@ -308,7 +310,7 @@ EVENT_TYPES: dict[type[Event], tuple[str, int]] = {
 
 
 class Recorded(NamedTuple):
-    """An event with its place in history. Its id is `<instance id>/<sequence>`: no index is needed to keep it unique."""
+    """An event with its place in history. Its id is `<instance id>/<sequence>`, so no index has to keep it unique."""
 
     sequence: int
     execution: int

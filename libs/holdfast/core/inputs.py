@@ -171,6 +171,7 @@ class TimerDue:
     origin: Origin
     key: str
     token: int
+    due_at: datetime | None = None  # the database's clock had reached it, so nobody's clock may be behind it
 
 
 Command = StartWorkflow | CancelWorkflow | ResumeWorkflow

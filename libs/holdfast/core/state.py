@@ -38,6 +38,8 @@ class TaskState:
     handed_back_since: datetime | None = None
     handed_back: int = 0
     rejected: tuple[int, ...] = ()  # fences for which a rejection is on record
+    lease_fence: int = 0  # the fence of its newest lease; tells whether an end has a lease to end as well
+    timer: int = 0  # the token of its own timer (backoff, sleep or queue time-out); one at a time
 
     def copy(self) -> "TaskState":
         return TaskState(
@@ -60,6 +62,8 @@ class TaskState:
             self.handed_back_since,
             self.handed_back,
             self.rejected,
+            self.lease_fence,
+            self.timer,
         )
 
     @property
@@ -97,7 +101,7 @@ class State:
     plan: tuple[TaskPath, ...] = ()  # tasks to undo, in order
     undone: int = 0  # how many of the plan are done
     tasks: dict[TaskPath, TaskState] = field(default_factory=dict)
-    timers: dict[str, Timer] = field(default_factory=dict)
+    timers: dict[str, Timer] = field(default_factory=dict)  # those of the workflow itself; a task keeps its own
 
     @classmethod
     def empty(cls, key: InstanceKey, definition: Definition) -> "State":
