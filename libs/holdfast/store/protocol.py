@@ -29,7 +29,9 @@ from holdfast.store.rows import (
 
 
 class CoordinatorStore(Protocol):
-    async def claim(self, partitions: Sequence[int], holder: str, *, publish: bool, publisher_lease_s: float) -> list[Claim]:
+    async def claim(
+        self, partitions: Sequence[int], holder: str, *, publish: bool, publisher_lease_s: float
+    ) -> list[Claim]:
         """Make these partitions ours: epoch + 1 each, and with `publish` the publisher's lease as well."""
         ...
 
@@ -43,7 +45,7 @@ class CoordinatorStore(Protocol):
         ...
 
     async def commit(self, commit: Commit) -> Committed:
-        """One transaction in one round trip: all of it, or Fenced / Conflict / Unstorable / UnknownOutcome / Transient."""
+        """One transaction in one round trip: all of it, or one of the errors above."""
         ...
 
     async def settle(self, partitions: Sequence[int]) -> list[Settled]:
@@ -108,7 +110,9 @@ class OutboxStore(Protocol):
         """Move `done` and delete what is below it, fenced by the epoch; the partitions where that held."""
         ...
 
-    async def park_outbox(self, partition: int, number: int, position: int, topic: str, instance: str, body: bytes, error: str) -> None:
+    async def park_outbox(
+        self, partition: int, number: int, position: int, topic: str, instance: str, body: bytes, error: str
+    ) -> None:
         """A message that Kafka will never take, kept with its reason; later ones of its instance follow it."""
         ...
 
@@ -129,13 +133,13 @@ class RecoveryStore(Protocol):
         ...
 
     async def mark_timers_sent(self, sent: Sequence[tuple[DueTimer, int]]) -> None:
-        """With the offset that the tick got: if ticks are processed past it and the row is still there, it is sent again."""
+        """With the offset that the tick got: if ticks are processed past it and the row is still there, it goes again."""
         ...
 
     async def unanswered_timers(self, *, limit: int) -> list[DueTimer]: ...
 
     async def lapsed_leases(self, partition: int, until: datetime, reports_end: int, *, limit: int) -> list[DueLease]:
-        """Leases of a partition that are past due at `until`, if reports are processed up to `reports_end`: one statement."""
+        """Leases of a partition that are past due at `until`, if reports are processed up to `reports_end`."""
         ...
 
     async def partitions_with_due_leases(self, until: datetime) -> dict[int, float]:

@@ -28,7 +28,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a partition's row says after a commit with an unknown outcome: where to read on, if the epoch is still ours."""
+    """What a partition's row says after an unknown outcome: where to read on, if the epoch is still ours."""
 
     partition: int
     epoch: int
