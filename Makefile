@@ -52,6 +52,7 @@ lock: ## resolve the locks anew (needs uv)
 	$(LOCK) pyproject.toml --extra server --extra dev -o requirements.lock
 	$(LOCK) pyproject.toml --extra server -c requirements.lock -o requirements-server.lock
 	$(LOCK) pyproject.toml --extra embedded -c requirements.lock -o requirements-embedded.lock
+	echo hatchling | $(LOCK) - -c requirements.lock -o requirements-build.lock
 
 clean: ## remove .venv, caches and the data of local runs
 	@if [ -d .holdfast ] && [ -x $(BIN)/python ]; then $(BIN)/python -m holdfast.embedded.sweep .holdfast; fi

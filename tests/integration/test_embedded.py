@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import asyncpg
@@ -42,6 +42,15 @@ def _own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     # These tests are about the servers we start ourselves, whatever the rest of the run uses.
     monkeypatch.delenv("HOLDFAST_POSTGRES", raising=False)
     monkeypatch.delenv("HOLDFAST_KAFKA", raising=False)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that stays between runs, and goes after the test whatever happened in it."""
+    made = open_folder("holdfast-test-")
+    yield made
+    leftovers.sweep(made)
+    leftovers.remove(made)
 
 
 def owner(folder: Path, what: str = "postgres") -> tuple[subprocess.Popen[str], dict[str, object]]:
@@ -111,8 +120,7 @@ def test_a_folder_has_one_owner_at_a_time(private_stack: MakeStack) -> None:
     assert answers(stack.info.postgres)
 
 
-def test_data_and_addresses_stay_between_runs(private_stack: MakeStack) -> None:
-    folder = open_folder("holdfast-test-")
+def test_data_and_addresses_stay_between_runs(private_stack: MakeStack, folder: Path) -> None:
     first = private_stack(folder)
     before = first.info
     execute(before.postgres, "CREATE TABLE kept AS SELECT 1 AS one")
@@ -125,14 +133,12 @@ def test_data_and_addresses_stay_between_runs(private_stack: MakeStack) -> None:
     execute(second.info.postgres, "SELECT one FROM kept")
     assert "kept" in AdminClient({"bootstrap.servers": second.info.kafka}).list_topics(timeout=10).topics
     second.stop()
-    leftovers.remove(folder)
 
 
 @pytest.mark.parametrize(
     ("how", "what"), [(signal.SIGKILL, "both"), (signal.SIGTERM, "postgres"), (signal.SIGINT, "postgres")]
 )
-def test_servers_end_with_their_owner_however_it_dies(how: signal.Signals, what: str) -> None:
-    folder = open_folder("holdfast-test-")
+def test_servers_end_with_their_owner_however_it_dies(how: signal.Signals, what: str, folder: Path) -> None:
     process, told = owner(folder, what)
     pids = told["pids"]
     assert isinstance(pids, list)
@@ -140,11 +146,9 @@ def test_servers_end_with_their_owner_however_it_dies(how: signal.Signals, what:
     process.wait(10)
     assert gone(pids)
     assert "database system is shut down" in (folder / "postgres.log").read_text(), "a clean shutdown, not a crash"
-    leftovers.remove(folder)
 
 
-def test_what_a_killed_run_left_is_ended_at_the_next_start(private_stack: MakeStack) -> None:
-    folder = open_folder("holdfast-test-")
+def test_what_a_killed_run_left_is_ended_at_the_next_start(private_stack: MakeStack, folder: Path) -> None:
     process, told = owner(folder)
     pids, guard = told["pids"], told["guard"]
     assert isinstance(pids, list)
@@ -159,11 +163,9 @@ def test_what_a_killed_run_left_is_ended_at_the_next_start(private_stack: MakeSt
     assert gone(pids, within_s=1)
     assert answers(stack.info.postgres)
     stack.stop()
-    leftovers.remove(folder)
 
 
-def test_a_reused_pid_is_never_killed() -> None:
-    folder = open_folder("holdfast-test-")
+def test_a_reused_pid_is_never_killed(folder: Path) -> None:
     innocent = subprocess.Popen(["sleep", "60"])
     dead = leftovers.Identity(pid=2**22 - 1, started=1.0)
     now = leftovers.Identity.of(innocent.pid)
@@ -176,7 +178,6 @@ def test_a_reused_pid_is_never_killed() -> None:
     assert innocent.poll() is None
     innocent.kill()
     innocent.wait()
-    leftovers.remove(folder)
 
 
 def test_a_frozen_postgres_answers_after_it_is_thawed(private_stack: MakeStack) -> None:
@@ -231,8 +232,7 @@ def test_stopping_while_frozen_does_not_hang(private_stack: MakeStack) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has folders that Postgres's user cannot enter")
-def test_a_folder_postgres_cannot_enter_puts_its_data_elsewhere() -> None:
-    folder = open_folder("holdfast-test-")
+def test_a_folder_postgres_cannot_enter_puts_its_data_elsewhere(folder: Path) -> None:
     folder.chmod(0o700)
     said: list[str] = []
     stack = Stack(folder, say=said.append, kafka=False, temporary=True)
@@ -244,12 +244,10 @@ def test_a_folder_postgres_cannot_enter_puts_its_data_elsewhere() -> None:
     assert not elsewhere.exists()
 
 
-def test_a_server_that_cannot_start_says_why(private_stack: MakeStack) -> None:
-    folder = open_folder("holdfast-test-")
+def test_a_server_that_cannot_start_says_why(private_stack: MakeStack, folder: Path) -> None:
     stack = private_stack(folder, kafka=False)
     stack.stop()
     [conf] = folder.glob("postgres/data/postgresql.conf")
     conf.write_text(conf.read_text() + "\nno_such_setting = on\n")
     with pytest.raises(EmbeddedError, match="no_such_setting"):
         Stack(folder, say=lambda _: None, kafka=False).start()
-    leftovers.remove(folder)
