@@ -73,7 +73,7 @@ def translated(*, committing: bool = False) -> Iterator[None]:
 
 
 def _surely_rolled_back(error: Exception) -> bool:
-    """The server said so, in an answer to this very statement. A shutdown or crash (57P0x) may come after the commit."""
+    """The server said so, in an answer to this statement. A shutdown or crash (57P0x) may come after the commit."""
     if not isinstance(error, asyncpg.PostgresError):
         return False
     state = error.sqlstate or ""

@@ -12,7 +12,7 @@ import asyncpg
 
 from holdfast.core.errors import Refused
 from holdfast.store.failures import translated
-from holdfast.store.pool import Database
+from holdfast.store.pool import Connection, Database
 
 _LOCK = 5_204_113_779  # Arbitrary; the advisory lock of Holdfast's migrations within one database.
 
@@ -53,7 +53,7 @@ async def migrate(dsn: str, known: list[Migration] | None = None) -> list[str]:
             await connection.close()
 
 
-async def _apply(connection: "asyncpg.Connection[asyncpg.Record]", known: list[Migration]) -> list[str]:
+async def _apply(connection: Connection, known: list[Migration]) -> list[str]:
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
     await connection.execute(_BOOKKEEPING)
     rows = await connection.fetch("SELECT name, checksum FROM holdfast.migrations")
@@ -72,7 +72,7 @@ async def _apply(connection: "asyncpg.Connection[asyncpg.Record]", known: list[M
     return done
 
 
-async def _run(connection: "asyncpg.Connection[asyncpg.Record]", migration: Migration) -> None:
+async def _run(connection: Connection, migration: Migration) -> None:
     try:
         await connection.execute(migration.text)
     except asyncpg.PostgresError as error:
@@ -114,7 +114,7 @@ async def ensure_partitions(dsn: str, count: int) -> None:
             await connection.close()
 
 
-async def _make_partitions(connection: "asyncpg.Connection[asyncpg.Record]", count: int) -> None:
+async def _make_partitions(connection: Connection, count: int) -> None:
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
     recorded = await connection.fetchval("SELECT partitions FROM holdfast.cluster")
     if recorded is not None:

@@ -18,6 +18,7 @@ from holdfast.core.changes import Changes, LeaseRow, TaskRow
 from holdfast.core.events import EVENT_TYPES, Recorded
 from holdfast.core.ids import TaskPath, split_key
 from holdfast.core.inputs import Error, Origin
+from holdfast.core.transitions import FINISHED
 from holdfast.store.rows import CommandKey, CommandRow, Commit, ParkedInput, PartitionAdvance
 
 _headers = msgspec.msgpack.Encoder()
@@ -222,7 +223,8 @@ def _instance(batch: Pack, place: int, changes: Changes, homes: dict[Any, int]) 
         text(row.awaiting),
         batch.doc(error_json(row.error)),
         time(row.updated_at),
-        time(row.finished_at),
+        # A change of a finished instance that does not name the end (a rejected report) keeps the one on record.
+        -1 if row.finished_at is None and row.state in FINISHED else time(row.finished_at),
     )
 
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 
@@ -18,7 +18,8 @@ from holdfast.store.failures import translated
 
 ROLE = "holdfast_service"
 
-Connection = asyncpg.Connection[asyncpg.Record]
+# Generic in the stubs only.
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,8 @@ BEGIN
         END IF;
     END IF;
 
-    -- Stride 11: id, expected sequence, version, state, execution, sequence, fence, awaiting, error, updated, finished.
+    -- Stride 11: id, expected sequence, version, state, execution, sequence, fence, awaiting, error, updated, finished
+    -- (-1: it was finished before and still is).
     IF cardinality(updated) > 0 THEN
         UPDATE workflow_instances i
            SET version = updated[k + 2],
@@ -104,7 +105,7 @@ BEGIN
                awaiting = texts[updated[k + 7]],
                error = docs[updated[k + 8]],
                updated_at = times[updated[k + 9]],
-               finished_at = times[updated[k + 10]],
+               finished_at = CASE updated[k + 10] WHEN -1 THEN i.finished_at ELSE times[updated[k + 10]] END,
                last_service = service
           FROM generate_series(1, cardinality(updated), 11) k
          WHERE i.instance_id = ids[updated[k]]
@@ -132,7 +133,8 @@ BEGIN
     END IF;
 
     -- Stride 13: id, execution, path, attempt, status, fence, queue, activity, holder, queued, started, ended, error.
-    -- A change that does not name a time, a holder or an error leaves it as it is; a new dispatch begins afresh.
+    -- A change that does not name a time, a holder or an error leaves it as it is, just as `project` does when it adds up
+    -- the events of one commit: so many commits give the same row as one, and `holdfast verify` can compare.
     IF cardinality(tasks) > 0 THEN
         INSERT INTO task_executions AS t (
             instance_id, execution, path, attempt, status, fence, queue, activity, holder, queued_at, started_at,
@@ -147,14 +149,10 @@ BEGIN
                queue = excluded.queue,
                activity = excluded.activity,
                queued_at = coalesce(excluded.queued_at, t.queued_at),
-               holder = CASE WHEN excluded.queued_at IS NULL THEN coalesce(excluded.holder, t.holder)
-                             ELSE excluded.holder END,
-               started_at = CASE WHEN excluded.queued_at IS NULL THEN coalesce(excluded.started_at, t.started_at)
-                                 ELSE excluded.started_at END,
-               ended_at = CASE WHEN excluded.queued_at IS NULL THEN coalesce(excluded.ended_at, t.ended_at)
-                               ELSE excluded.ended_at END,
-               error = CASE WHEN excluded.queued_at IS NULL THEN coalesce(excluded.error, t.error)
-                            ELSE excluded.error END;
+               holder = coalesce(excluded.holder, t.holder),
+               started_at = coalesce(excluded.started_at, t.started_at),
+               ended_at = coalesce(excluded.ended_at, t.ended_at),
+               error = coalesce(excluded.error, t.error);
     END IF;
 
     -- Stride 2: id, path.
