@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from holdfast.core.changes import LeaseRow, TaskRow, TimerRow
 from holdfast.core.events import Recorded
 from holdfast.core.ids import InstanceId, InstanceKey, Payload
 from holdfast.core.inputs import Error
@@ -34,6 +35,39 @@ class Status:
     def finished(self) -> bool:
         """FAILED and COMPENSATION_FAILED count as finished until a person acts."""
         return self.state in FINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease as it is now: heartbeats renew it without an event."""
+
+    row: LeaseRow
+    renewals: int
+    details: Payload | None  # what the activity said with its last heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """Everything that the tables say of one run."""
+
+    status: Status
+    fence: int
+    last_service: str
+    quarantined: str | None  # why nothing happens any more, if it is quarantined
+    parked: int  # inputs that wait because one of them could not be decided
+    tasks: tuple[TaskRow, ...]
+    leases: tuple[Lease, ...]
+    timers: tuple[TimerRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which runs to list; empty fields filter nothing."""
+
+    namespace: str | None = None
+    workflow: str | None = None
+    states: tuple[WorkflowState, ...] = ()
+    run_id_prefix: str | None = None
 
 
 class Reads(Protocol):

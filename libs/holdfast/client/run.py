@@ -48,7 +48,7 @@ class Run:
 
     def __init__(self, client: Client, key: InstanceKey, sent: Sent | None = None) -> None:
         self._client = client
-        self._sent = sent
+        self.sent = sent  # the start that made this handle; None for `client.run(key)`
         self.key = key
 
     def __repr__(self) -> str:
@@ -62,15 +62,10 @@ class Run:
     def run_id(self) -> str:
         return split_key(self.key)[2]
 
-    @property
-    def command(self) -> CommandKey | None:
-        """The start that made this handle, as its outcome is recorded; None for `client.run(key)`."""
-        return self._sent.command if self._sent else None
-
     async def accepted(self, timeout: float | None = 30.0) -> Run:
         """Wait until Holdfast has the run. A duplicate start is the same run. Raises Refused with the reason."""
-        if self._sent is not None:
-            await self._sent.accepted(timeout)
+        if self.sent is not None:
+            await self.sent.accepted(timeout)
         else:
             await self._client.status_when(self.id, lambda status: True, timeout, f"{self.key} did not appear")
         return self
@@ -82,7 +77,7 @@ class Run:
         when the start was not accepted, and WaitTimedOut; that one says nothing about the run itself.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        if self._sent is not None:
+        if self.sent is not None:
             await self.accepted(timeout)
         status = await self.finished(None if until is None else max(0.0, until - time.monotonic()))
         if status.state is not WorkflowState.COMPLETED:
