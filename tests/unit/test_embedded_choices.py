@@ -27,10 +27,10 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
 
 def test_nothing_to_run_says_what_to_install(bare: pytest.MonkeyPatch) -> None:
     with pytest.raises(NothingFound, match="apt-get install postgresql") as postgres:
-        choices.choose_postgres()
+        choices.choose_postgres(print)
     assert "holdfast[embedded]" in str(postgres.value)
     with pytest.raises(NothingFound, match=r"Java 17\+") as kafka:
-        choices.choose_kafka()
+        choices.choose_kafka(print)
     assert "apt-get install maven" in str(kafka.value)
     assert jars.REPOSITORY_SETTING in str(kafka.value)
     assert choices.needs_wheels()
@@ -39,29 +39,29 @@ def test_nothing_to_run_says_what_to_install(bare: pytest.MonkeyPatch) -> None:
 def test_a_setting_wins_over_everything(bare: pytest.MonkeyPatch) -> None:
     bare.setenv(choices.POSTGRES_SETTING, "postgresql://somewhere/else")
     bare.setenv(choices.KAFKA_SETTING, "somewhere:9092")
-    assert (choices.choose_postgres().kind, choices.choose_postgres().address) == (
+    assert (choices.choose_postgres(print).kind, choices.choose_postgres(print).address) == (
         "external",
         "postgresql://somewhere/else",
     )
-    assert (choices.choose_kafka().kind, choices.choose_kafka().address) == ("external", "somewhere:9092")
+    assert (choices.choose_kafka(print).kind, choices.choose_kafka(print).address) == ("external", "somewhere:9092")
     assert not choices.needs_wheels()
 
 
 def test_docker_is_preferred_for_kafka_and_last_for_postgres(bare: pytest.MonkeyPatch) -> None:
     bare.setattr(docker, "no_daemon", lambda: None)
-    bare.setattr(docker, "no_image", lambda image: None)
-    assert choices.choose_kafka().kind == "docker"
-    assert choices.choose_postgres().kind == "docker"
+    bare.setattr(docker, "no_image", lambda image, say: None)
+    assert choices.choose_kafka(print).kind == "docker"
+    assert choices.choose_postgres(print).kind == "docker"
     bare.setattr(choices, "postgres_on_machine", lambda: Path("/pg/bin"))
-    assert choices.choose_postgres().kind == "machine"
+    assert choices.choose_postgres(print).kind == "machine"
 
 
 def test_an_image_that_cannot_be_had_falls_back_to_the_jars(bare: pytest.MonkeyPatch) -> None:
     bare.setattr(docker, "no_daemon", lambda: None)
-    bare.setattr(docker, "no_image", lambda image: f"{image} cannot be pulled")
+    bare.setattr(docker, "no_image", lambda image, say: f"{image} cannot be pulled")
     bare.setattr(choices, "find_java", lambda: java.Java(Path("java"), 21, "of the machine"))
     bare.setenv(jars.REPOSITORY_SETTING, "https://repository.invalid")
-    choice = choices.choose_kafka()
+    choice = choices.choose_kafka(print)
     assert choice.kind == "jars"
     assert "cannot be pulled" in choice.why
 

@@ -62,4 +62,6 @@ def home_for(account: Account, folder: Path) -> Path:
     home.mkdir(mode=0o700, exist_ok=True)
     if account.switch:
         shutil.chown(home, account.uid, account.gid)
+    if not may(account, "-w", home):
+        raise EmbeddedError(f"user {account.name} cannot enter {home}; set TMPDIR to a folder that everybody may enter")
     return home

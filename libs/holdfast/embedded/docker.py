@@ -39,11 +39,11 @@ def no_daemon() -> str | None:
     return None if done.returncode == 0 and done.stdout.strip() else "no Docker daemon answers"
 
 
-@cache
-def no_image(image: str) -> str | None:
+def no_image(image: str, say: Say) -> str | None:
     """Why the image cannot be had, or None when it is here (pulled now if need be)."""
     if _docker("image", "inspect", image).returncode == 0:
         return None
+    say(f"Docker: pulling {image}, once")
     try:
         pulled = _docker("pull", "--quiet", image, timeout_s=_PULL_S)
     except subprocess.TimeoutExpired:

@@ -13,7 +13,7 @@ from holdfast.embedded.docker import KAFKA_IMAGE, Container
 from holdfast.embedded.errors import EmbeddedError
 from holdfast.embedded.jars import ensure_jars
 from holdfast.embedded.java import Java
-from holdfast.embedded.ports import is_free, same_or_free
+from holdfast.embedded.ports import listens, same_or_free
 from holdfast.embedded.server import External, LocalServer, Say, Server
 
 # One broker cannot keep the three copies that Kafka wants of its own topics by default; the rebalance delay is for
@@ -141,7 +141,7 @@ class KafkaProcess(LocalServer, KafkaServer):
 
     def answers(self) -> bool:
         # A look at the port first: cheaper than a client, and quiet.
-        return not is_free(self._port) and answers(self.bootstrap)
+        return listens(self._port) and answers(self.bootstrap)
 
     def prepare(self) -> None:
         self._home.mkdir(exist_ok=True)

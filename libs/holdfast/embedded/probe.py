@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 from holdfast.embedded.choices import KafkaChoice, PostgresChoice, choose_kafka, choose_postgres, needs_wheels
 from holdfast.embedded.errors import NothingFound
+from holdfast.embedded.server import Say
 
 
-def _look(choose: Callable[[], PostgresChoice | KafkaChoice]) -> dict[str, str]:
+def _look(choose: Callable[[Say], PostgresChoice | KafkaChoice]) -> dict[str, str]:
     try:
-        choice = choose()
+        choice = choose(lambda line: print(line, file=sys.stderr))
     except NothingFound as error:
         return {"kind": "nothing", "why": str(error)}
     return {"kind": choice.kind, "why": choice.why}

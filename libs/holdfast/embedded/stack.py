@@ -116,11 +116,11 @@ class Stack:
     def _choose(self) -> dict[str, str]:
         chosen: dict[str, str] = {}
         if self._wants["postgres"]:
-            postgres = choose_postgres()
+            postgres = choose_postgres(self._say)
             self._postgres = _postgres_for(postgres, self.folder, self._say)
             chosen["postgres"] = f"{postgres.kind}: {postgres.why}"
         if self._wants["kafka"]:
-            kafka = choose_kafka()
+            kafka = choose_kafka(self._say)
             self._kafka = _kafka_for(kafka, self.folder, self._say)
             chosen["kafka"] = f"{kafka.kind}: {kafka.why}"
         for name, why in chosen.items():
