@@ -10,7 +10,7 @@ def delay_s(policy: RetryPolicy, attempt: int, seed: str) -> float:
     try:
         raw = policy.initial_s * policy.factor ** (attempt - 1)
     except OverflowError:
-        raw = policy.cap_s
+        raw = policy.cap_s if policy.initial_s else 0.0
     capped = min(policy.cap_s, raw)
     return capped * (1.0 + policy.jitter * fraction(f"{seed}:{attempt}"))
 
