@@ -52,13 +52,13 @@ WORKFLOW_MOVES: dict[WorkflowState, frozenset[WorkflowState]] = {
 
 # RUNNING -> QUEUED is a hand-back: the attempt goes on with another worker. PENDING -> RUNNING is a task without a
 # queue (a sleep). PENDING -> FAILED is an expression that failed before anything could be dispatched, FAILED -> FAILED
-# one that fails again when a compensation is resumed.
+# and TIMED_OUT -> FAILED one that fails when a compensation is resumed.
 TASK_MOVES: dict[TaskStatus, frozenset[TaskStatus]] = {
     T.PENDING: frozenset({T.QUEUED, T.RUNNING, T.SKIPPED, T.FAILED, T.CANCELLED}),
     T.QUEUED: frozenset({T.QUEUED, T.RUNNING, T.COMPLETED, T.FAILED, T.TIMED_OUT, T.CANCELLED}),
     T.RUNNING: frozenset({T.QUEUED, T.COMPLETED, T.FAILED, T.TIMED_OUT, T.CANCELLED}),
     T.FAILED: frozenset({T.QUEUED, T.FAILED, T.CANCELLED}),
-    T.TIMED_OUT: frozenset({T.QUEUED, T.CANCELLED}),
+    T.TIMED_OUT: frozenset({T.QUEUED, T.FAILED, T.CANCELLED}),
     T.COMPLETED: frozenset(),
     T.CANCELLED: frozenset(),
     T.SKIPPED: frozenset(),
