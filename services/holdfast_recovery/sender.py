@@ -1,4 +1,4 @@
-"""Ticks to `holdfast.ticks`, keyed by instance so that murmur2 finds its home: the only thing that recovery ever says."""
+"""Ticks to `holdfast.ticks`, keyed by instance so that murmur2 finds its home: all that recovery ever says."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -78,7 +78,7 @@ class HostedPublisher:
         self._behind.set()
 
     def publish(self, partition: int, number: int, messages: Sequence[FramedMessage]) -> None:
-        """Right after the commit that wrote row `number` returned. Never blocks; a partition not held is not ours to do."""
+        """Right after the commit that wrote row `number` returned. Never blocks."""
         lane = self._publisher.lanes.get(partition)
         if lane is None:
             return
