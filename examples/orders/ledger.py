@@ -1,7 +1,7 @@
 """The shop's own memory of what really happened: a small SQLite file that all its workers share.
 
-An activity runs at least once. So each effect is booked under `ctx.effect_key`, which is the same for every attempt of a
-task: a second attempt finds it booked and changes nothing. `calls` keeps every attempt, `effects` each effect once.
+An activity runs at least once. So each effect is booked under `ctx.effect_key`, which is the same for every attempt
+of a task: a second attempt finds it booked and changes nothing. `calls` keeps every attempt, `effects` each effect once.
 """
 
 import os
@@ -50,7 +50,7 @@ class Ledger:
         """Do it, once per effect key; False when it had been done before."""
         with self._open() as book:
             done = book.execute(
-                "INSERT INTO effects (effect_key, order_id, action, attempt) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                "INSERT OR IGNORE INTO effects (effect_key, order_id, action, attempt) VALUES (?, ?, ?, ?)",
                 (ctx.effect_key, order_id, ctx.activity, ctx.attempt),
             )
             return done.rowcount == 1

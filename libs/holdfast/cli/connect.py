@@ -11,7 +11,7 @@ from holdfast.core.errors import Refused
 
 if TYPE_CHECKING:
     from holdfast.client import Client
-    from holdfast.client.postgres_reads import PostgresReads
+    from holdfast.client.reads import PostgresReads
     from holdfast.log.kafka_admin import KafkaAdmin
     from holdfast.log.kafka_config import KafkaConfig
 
@@ -61,7 +61,7 @@ async def client() -> "AsyncIterator[Client]":
 
 @asynccontextmanager
 async def reads() -> "AsyncIterator[PostgresReads]":
-    from holdfast.client.postgres_reads import PostgresReads
+    from holdfast.client.reads import PostgresReads
 
     opened = await PostgresReads.open(postgres_dsn())
     try:

@@ -67,4 +67,3 @@ def _tell(key: str, row: CommandRow, json: bool) -> None:
         write_json({"key": key, "outcome": row.outcome, "reason": row.reason})
     else:
         say(f"{plain(key)} {row.outcome}{': ' + plain(row.reason) if row.reason else ''}")
-

@@ -23,7 +23,9 @@ _QUICK_CRASH_S = 10.0
 
 @app.command("dev")
 def dev(
-    folder: Annotated[Path, typer.Option(help="Where data, logs and dev.env are kept between runs.")] = Path(".holdfast"),
+    folder: Annotated[Path, typer.Option(help="Where data, logs and dev.env are kept between runs.")] = Path(
+        ".holdfast"
+    ),
     coordinators: Annotated[int, typer.Option(min=1)] = 1,
     relays: Annotated[int, typer.Option(min=0)] = 1,
     recoveries: Annotated[int, typer.Option(min=1)] = 1,
@@ -68,7 +70,7 @@ def dev(
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM ends it as Ctrl-C does; a second one of either while stopping is not heard, so that nothing is left over."""
+    """SIGTERM ends it as Ctrl-C does. While it stops, a second one is not heard, so that nothing is left over."""
 
     def end(number: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -93,7 +95,9 @@ def _write_environment(path: Path, system: LocalSystem) -> None:
 
 def _show(system: LocalSystem, environment: Path, json: bool) -> None:
     if json:
-        processes = [{"name": one.name, "pid": one.pid, "url": one.url, "log": one.log_file} for one in system.processes]
+        processes = [
+            {"name": one.name, "pid": one.pid, "url": one.url, "log": one.log_file} for one in system.processes
+        ]
         write_json(
             {"kafka": system.info.kafka, "postgres": system.info.postgres, "pid": os.getpid()}
             | {"processes": [{**one, "log": str(one["log"])} for one in processes]}

@@ -35,6 +35,7 @@ def events(
 
 
 async def _events(key: str, after: int, follow: bool, json: bool) -> None:
+    from holdfast.client.reads import is_finished
     from holdfast.contracts.limits import check_instance_key
     from holdfast.core.errors import Refused
     from holdfast.core.ids import InstanceKey, instance_id
@@ -43,14 +44,14 @@ async def _events(key: str, after: int, follow: bool, json: bool) -> None:
     instance = instance_id(InstanceKey(key))
     async with connect.reads() as reads:
         while True:
-            status = (await reads.statuses([instance])).get(instance)
+            status = (await reads.instances([instance])).get(instance)
             if status is None and not follow:
                 raise Refused("unknown_instance", f"{key} does not exist; see `holdfast list`")
-            while page := await reads.events(instance, after, _PAGE):
+            while page := await reads.events(instance, after=after, limit=_PAGE):
                 for recorded in page:
                     _write(recorded, json)
                 after = page[-1].sequence
-            if not follow or (status is not None and status.finished and after >= status.sequence):
+            if not follow or (status is not None and is_finished(status) and after >= status.sequence):
                 return
             await asyncio.sleep(_FOLLOW_PAUSE_S)
 
@@ -59,8 +60,8 @@ def _write(recorded: Recorded, json: bool) -> None:
     if json:
         typer.echo(to_json(facts(recorded)))
     else:
-        name = type_name(recorded.event)
-        say(f"{recorded.sequence:>5}  {when(recorded.occurred_at)}  [bold]{name:<22}[/bold] {plain(sentence(recorded.event))}")
+        name, told = type_name(recorded.event), plain(sentence(recorded.event))
+        say(f"{recorded.sequence:>5}  {when(recorded.occurred_at)}  [bold]{name:<22}[/bold] {told}")
 
 
 def facts(recorded: Recorded) -> dict[str, Any]:

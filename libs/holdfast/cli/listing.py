@@ -1,6 +1,7 @@
 """`holdfast list`."""
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -8,8 +9,12 @@ from holdfast.cli import connect
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.looks import colored, table
 from holdfast.cli.output import JsonOption, console, fail, plain, say, when, write_json
-from holdfast.client.reads import Filter, Status
+from holdfast.core.ids import instance_id, instance_key
 from holdfast.core.transitions import FINISHED, WorkflowState
+from holdfast.store.rows import InstanceView
+
+if TYPE_CHECKING:
+    from holdfast.client.reads import PostgresReads
 
 app = typer.Typer()
 
@@ -18,7 +23,9 @@ StateOption = Annotated[list[str] | None, typer.Option("--state", "-s", help="A 
 
 @app.command("list")
 def list_(
-    workflow: Annotated[str | None, typer.Argument(help="namespace, namespace/workflow or namespace/workflow/prefix")] = None,
+    workflow: Annotated[
+        str | None, typer.Argument(help="namespace, namespace/workflow or namespace/workflow/run_id")
+    ] = None,
     state: StateOption = None,
     open: Annotated[bool, typer.Option("--open", help="Only those that have not finished.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, newest first.")] = 50,
@@ -32,7 +39,7 @@ def list_(
 
       holdfast list --open --json
     """
-    found = connect.run(_list(make_filter(workflow, state, open), limit))
+    found = connect.run(_list(wanted_of(workflow, state, open), limit))
     if json:
         write_json([facts(status) for status in found])
         return
@@ -44,18 +51,36 @@ def list_(
     console().print(shown) if found else say("nothing found")
 
 
-async def _list(wanted: Filter, limit: int) -> list[Status]:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which workflows to show; what is empty filters nothing. With a run id it is that one alone."""
+
+    namespace: str | None
+    workflow: str | None
+    run_id: str | None
+    states: tuple[WorkflowState, ...]
+
+    async def find(self, reads: "PostgresReads", limit: int) -> list[InstanceView]:
+        """Newest first."""
+        if self.namespace and self.workflow and self.run_id:
+            instance = instance_id(instance_key(self.namespace, self.workflow, self.run_id))
+            return list((await reads.instances([instance])).values())
+        return await reads.list_instances(
+            namespace=self.namespace, workflow=self.workflow, states=self.states, limit=limit
+        )
+
+
+async def _list(wanted: Wanted, limit: int) -> list[InstanceView]:
     async with connect.reads() as reads:
-        return await reads.list(wanted, limit)
+        return await wanted.find(reads, limit)
 
 
-def make_filter(workflow: str | None, states: list[str] | None, open: bool) -> Filter:
-    parts = (workflow or "").split("/", 2)
-    namespace, name, prefix = (*parts, "", "")[:3]
+def wanted_of(workflow: str | None, states: list[str] | None = None, open: bool = False) -> Wanted:
+    namespace, name, run_id = (*(workflow or "").split("/", 2), "", "")[:3]
     chosen = [_state(text) for text in states or []]
     if open:
         chosen = [one for one in WorkflowState if one not in FINISHED]
-    return Filter(namespace or None, name or None, tuple(chosen), prefix or None)
+    return Wanted(namespace or None, name or None, run_id or None, tuple(chosen))
 
 
 def _state(text: str) -> WorkflowState:
@@ -65,7 +90,7 @@ def _state(text: str) -> WorkflowState:
         fail(ExitCode.USAGE, f"there is no state {text!r}; there are {', '.join(WorkflowState)}")
 
 
-def facts(status: Status) -> dict[str, object]:
+def facts(status: InstanceView) -> dict[str, object]:
     return {
         "key": status.key,
         "state": status.state,

@@ -27,5 +27,4 @@ def colored(state: str) -> str:
 
 
 def table(title: str, *columns: str) -> Table:
-    made = Table(*columns, title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    return made
+    return Table(*columns, title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)

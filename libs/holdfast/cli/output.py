@@ -76,8 +76,8 @@ def complain(code: ExitCode, message: str, **facts: Any) -> None:
 
 def explain(problem: Exception) -> int:
     """Turn what a command raised into a message and an exit code; what is a bug keeps its traceback."""
-    from holdfast.client.errors import NotCompleted, WaitTimedOut
     from holdfast.cli.local_process import LocalFailed
+    from holdfast.client.errors import NotCompleted, WaitTimedOut
     from holdfast.embedded.errors import EmbeddedError
 
     if isinstance(problem, NotCompleted):

@@ -9,8 +9,9 @@ from holdfast.core.errors import Refused
 from holdfast.log import protocol as log
 from holdfast.log.kafka_admin import KafkaAdmin
 from holdfast.log.kafka_config import KafkaConfig
-from holdfast.store.migrate import ensure_partitions, migrate
+from holdfast.store.migrate import check_schema, ensure_partitions, migrate
 from holdfast.store.pool import open_database
+from holdfast.store.postgres_coordinator import PostgresCoordinatorStore
 from holdfast.store.postgres_definitions import PostgresDefinitionStore
 
 
@@ -94,12 +95,10 @@ async def find_problems(kafka: KafkaConfig, postgres: str) -> tuple[int, list[st
 
 async def _known(postgres: str) -> tuple[int | None, set[str]]:
     """The partition count on record, and the queues of all stored definitions."""
-    from holdfast.store.migrate import check_schema
-
     database = await open_database(postgres, "cli", connections_max=1)
     try:
         await check_schema(database)
-        recorded = await database.fetchval("SELECT partitions FROM holdfast.cluster")
+        recorded = await PostgresCoordinatorStore(database).partition_count()
         queues: set[str] = set()
         for stored in await PostgresDefinitionStore(database).definitions():
             queues |= {task.queue for task in parse_definition(stored.body).tasks.values() if task.queue}

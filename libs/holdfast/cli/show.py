@@ -1,5 +1,6 @@
 """`holdfast show`: one workflow, as the tables know it now."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -9,10 +10,15 @@ from holdfast.cli import connect
 from holdfast.cli.exits import ExitCode
 from holdfast.cli.looks import colored, table
 from holdfast.cli.output import JsonOption, console, fail, plain, say, when, write_json
-from holdfast.client.reads import Detail
+from holdfast.contracts.limits import check_instance_key
+from holdfast.core.changes import TaskRow
+from holdfast.core.ids import InstanceKey, instance_id
 from holdfast.core.transitions import WorkflowState as W
+from holdfast.store.rows import CommandRow, InstanceView, LeaseView, Rejection, TimerView
 
 app = typer.Typer()
+
+_PARKED_MAX = 1000
 
 # What a person may ask of a workflow now, and where it leads.
 _ALLOWED: dict[W, dict[str, str]] = {
@@ -44,20 +50,47 @@ def show(
         _print(detail)
 
 
-async def _detail(key: str) -> Detail | None:
-    from holdfast.contracts.limits import check_instance_key
-    from holdfast.core.ids import InstanceKey, instance_id
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """Everything that the tables say of one workflow."""
 
+    status: InstanceView
+    tasks: list[TaskRow]
+    leases: list[LeaseView]
+    timers: list[TimerView]
+    commands: list[tuple[CommandRow, int]]
+    rejections: list[Rejection]
+    parked: int
+
+
+async def _detail(key: str) -> Detail | None:
     check_instance_key(key)
+    instance = instance_id(InstanceKey(key))
     async with connect.reads() as reads:
-        return await reads.detail(instance_id(InstanceKey(key)))
+        status = (await reads.instances([instance])).get(instance)
+        if status is None:
+            return None
+        return Detail(
+            status,
+            await reads.tasks(instance),
+            await reads.leases(instance),
+            await reads.timers(instance),
+            await reads.commands(instance),
+            await reads.rejections(instance),
+            len(await reads.parked_inputs(instance, _PARKED_MAX)),
+        )
 
 
 def facts(detail: Detail) -> dict[str, Any]:
     leases = [
-        {"path": lease.row.path, "holder": lease.row.holder, "address": lease.row.address, "since": lease.row.since}
-        | {"fence": lease.row.fence, "attempt": lease.row.attempt, "renewals": lease.renewals}
-        | {"expires_at": lease.row.expires_at, "timeout_at": lease.row.timeout_at, "details": lease.details}
+        {
+            "path": lease.lease.path,
+            "holder": lease.lease.holder,
+            "address": lease.lease.address,
+            "since": lease.lease.since,
+        }
+        | {"fence": lease.lease.fence, "attempt": lease.lease.attempt, "renewals": lease.renewals}
+        | {"expires_at": lease.lease.expires_at, "timeout_at": lease.lease.timeout_at, "details": lease.details}
         for lease in detail.leases
     ]
     return {
@@ -67,33 +100,42 @@ def facts(detail: Detail) -> dict[str, Any]:
         "state": detail.status.state,
         "execution": detail.status.execution,
         "sequence": detail.status.sequence,
-        "fence": detail.fence,
+        "fence": detail.status.fence,
         "awaiting": detail.status.awaiting,
         "error": detail.status.error,
         "created_at": detail.status.created_at,
         "updated_at": detail.status.updated_at,
         "finished_at": detail.status.finished_at,
-        "last_service": detail.last_service,
-        "quarantined": detail.quarantined,
+        "last_service": detail.status.last_service,
+        "quarantined": detail.status.quarantine_reason,
         "parked_inputs": detail.parked,
         "tasks": detail.tasks,
         "leases": leases,
-        "timers": detail.timers,
+        "timers": [{"key": one.timer.key, "due_at": one.timer.due_at, "sent_at": one.sent_at} for one in detail.timers],
+        "commands": [_command_facts(row, repeats) for row, repeats in detail.commands],
+        "rejections": detail.rejections,
         "allowed": _ALLOWED.get(detail.status.state, {}),
     }
+
+
+def _command_facts(row: CommandRow, repeats: int) -> dict[str, Any]:
+    told = {"source": row.key.source, "id": row.key.id, "type": row.type, "outcome": row.outcome}
+    return told | {"reason": row.reason, "received_at": row.received_at, "repeats": repeats}
 
 
 def _print(detail: Detail) -> None:
     status = detail.status
     say(f"[bold]{plain(status.key)}[/bold]  {colored(status.state)}  version {status.version}")
-    say(f"  created {when(status.created_at)}, updated {when(status.updated_at)} by {plain(detail.last_service)}")
+    say(
+        f"  created {when(status.created_at)}, updated {when(status.updated_at)} by {plain(detail.status.last_service)}"
+    )
     if status.finished_at:
         say(f"  finished {when(status.finished_at)}")
-    say(f"  {status.sequence} events, fence {detail.fence}, awaiting {status.awaiting or 'nothing'}")
+    say(f"  {status.sequence} events, fence {status.fence}, awaiting {status.awaiting or 'nothing'}")
     if status.error:
         say(f"  [red]{plain(status.error.code)}[/red]: {plain(status.error.message)}")
-    if detail.quarantined:
-        say(f"  [bold red]quarantined[/bold red]: {plain(detail.quarantined)}; {detail.parked} inputs wait")
+    if status.quarantined_at:
+        say(f"  [bold red]quarantined[/bold red]: {plain(status.quarantine_reason)}; {detail.parked} inputs wait")
     elif detail.parked:
         say(f"  [yellow]{detail.parked} inputs are parked[/yellow]: one could not be decided and is tried again")
     for shown in (_tasks(detail), _leases(detail), _timers(detail)):
@@ -115,14 +157,14 @@ def _tasks(detail: Detail) -> Table:
 def _leases(detail: Detail) -> Table:
     shown = table("Leases", "task", "holder", "address", "since", "renewals", "expires", "says")
     for lease in detail.leases:
-        row, says = lease.row, lease.details.decode() if lease.details else ""
+        row, says = lease.lease, lease.details.decode() if lease.details else ""
         cells = (row.path, row.holder, row.address, when(row.since), str(lease.renewals), when(row.expires_at), says)
         shown.add_row(*(plain(cell) for cell in cells))
     return shown
 
 
 def _timers(detail: Detail) -> Table:
-    shown = table("Timers", "timer", "due", "token")
-    for timer in detail.timers:
-        shown.add_row(plain(timer.key), when(timer.due_at), str(timer.token))
+    shown = table("Timers", "timer", "due", "token", "sent")
+    for one in detail.timers:
+        shown.add_row(plain(one.timer.key), when(one.timer.due_at), str(one.timer.token), when(one.sent_at))
     return shown

@@ -22,8 +22,12 @@ def start(
     input: Annotated[str | None, typer.Option("--input", "-i", help="JSON; @FILE reads a file, - reads stdin.")] = None,
     version: Annotated[int | None, typer.Option(help="The definition's version; the newest if absent.")] = None,
     run_at: Annotated[str | None, typer.Option(help="Begin later: ISO 8601 with a time zone.")] = None,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the result; exit 1 unless it completes.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Return as soon as Kafka has it; needs no Postgres.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", "-w", help="Wait for the result; exit 1 unless it completes.")
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return as soon as Kafka has it; needs no Postgres.")
+    ] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait, for the acceptance or the result.")] = 60.0,
     json: JsonOption = False,
 ) -> None:

@@ -14,7 +14,9 @@ group = True
 
 @app.command("create")
 def create(
-    partitions: Annotated[int | None, typer.Option(min=1, help="Of the inbox topics; fixed for ever. Default 8.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Of the inbox topics; fixed for ever. Default 8.")
+    ] = None,
     replication: Annotated[int, typer.Option(min=1, help="The replication factor of topics made now.")] = 1,
     json: JsonOption = False,
 ) -> None:

@@ -1,5 +1,6 @@
 """`holdfast verify`: do the tables say what the events say?"""
 
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
@@ -45,7 +46,7 @@ def verify(
 
 async def _verify(keys: list[InstanceKey]) -> tuple[list[Difference], Report]:
     async with connect.reads() as reads:
-        verifier = Verifier(reads)
+        verifier = Verifier(reads, reads.definitions)
         if not keys:
             return [difference async for difference in verifier.all()], verifier.report
         found = [await verifier.one(instance_id(key), key) for key in keys]
@@ -53,11 +54,7 @@ async def _verify(keys: list[InstanceKey]) -> tuple[list[Difference], Report]:
 
 
 def facts(differences: list[Difference], report: Report) -> dict[str, Any]:
-    listed = [
-        {"instance": one.instance, "table": one.table, "row": one.row, "column": one.column}
-        | {"expected": _text(one.expected), "found": _text(one.found)}
-        for one in differences
-    ]
+    listed = [asdict(replace(one, expected=_text(one.expected), found=_text(one.found))) for one in differences]
     return {"instances": report.instances, "events": report.events, "differences": listed}
 
 

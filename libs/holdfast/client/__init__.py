@@ -1,8 +1,8 @@
 """Start workflows, wait for them, ask about them.
 
-    async with Client.connect() as holdfast:
-        run = await holdfast.start("orders/order-fulfillment", run_id="order-123", input=order)
-        print(await run.result(timeout=30))
+async with Client.connect() as holdfast:
+    run = await holdfast.start("orders/order-fulfillment", run_id="order-123", input=order)
+    print(await run.result(timeout=30))
 """
 
 from holdfast.client.client import Client

@@ -16,11 +16,9 @@ from typing import Any, Self
 from holdfast.client.commands import Commands, Prepared
 from holdfast.client.errors import needs_postgres
 from holdfast.client.poller import Poller
-from holdfast.client.postgres_reads import PostgresReads
-from holdfast.client.reads import Reads, Status
+from holdfast.client.reads import PostgresReads, Reads, Status
 from holdfast.client.run import Run, Sent
 from holdfast.contracts import topics
-from holdfast.contracts.cloudevents_in import encode_command
 from holdfast.contracts.limits import check_instance_key
 from holdfast.core.errors import Refused, Transient
 from holdfast.core.ids import InstanceId, InstanceKey, Payload, instance_id
@@ -131,9 +129,7 @@ class Client:
     async def send(self, prepared: Prepared) -> Sent:
         if self._producer is None:
             raise Refused("client_closed", "use the client inside `async with Client.connect() as holdfast:`")
-        command = prepared.command
-        key, value, headers = encode_command(command, source=prepared.key.source, id=prepared.key.id)
-        message = Message(topics.COMMANDS, key, value, headers)
+        message = Message(topics.COMMANDS, *prepared.message)
         try:
             async with asyncio.timeout(self._ack_timeout_s):
                 (delivery,) = await self._producer.send_all([message])
@@ -143,7 +139,7 @@ class Client:
             if delivery.error.permanent:
                 raise Refused("not_written", f"Kafka refuses {topics.COMMANDS}: {delivery.error.message}")
             raise Transient(f"Kafka did not take the command: {delivery.error.message}")
-        return Sent(self, command.instance, prepared.key)
+        return Sent(self, prepared.instance, prepared.key)
 
     async def reads(self, doing: str) -> Reads:
         if self._reads is None:
@@ -166,7 +162,7 @@ class Client:
 
     async def status(self, key: InstanceKey) -> Status:
         reads = await self.reads("asking for a status")
-        found = (await reads.statuses([instance_id(key)])).get(instance_id(key))
+        found = (await reads.instances([instance_id(key)])).get(instance_id(key))
         if found is None:
             raise Refused("unknown_instance", f"{key} does not exist (yet)")
         return found
@@ -179,7 +175,7 @@ class Client:
         return await (await self.reads("waiting")).outcomes(commands)
 
     async def _ask_statuses(self, instances: list[InstanceId]) -> dict[InstanceId, Status]:
-        return await (await self.reads("waiting")).statuses(instances)
+        return await (await self.reads("waiting")).instances(instances)
 
     async def _ask_outputs(self, instances: list[InstanceId]) -> dict[InstanceId, Payload]:
         return await (await self.reads("waiting")).outputs(instances)

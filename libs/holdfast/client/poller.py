@@ -43,7 +43,7 @@ class Poller(Generic[K, V]):
 
     async def wait(self, key: K, enough: Callable[[V], bool], timeout_s: float | None, what: str) -> V:
         """Until the answer for `key` is enough. Postgres being away for a while is waited out."""
-        waiter = _Waiter(enough, asyncio.get_running_loop().create_future())
+        waiter: _Waiter[V] = _Waiter(enough, asyncio.get_running_loop().create_future())
         self._waiters.setdefault(key, []).append(waiter)
         self._pause_s = _PAUSE_MIN_S
         if self._loop is None or self._loop.done():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from holdfast.client.errors import not_completed
-from holdfast.client.reads import Status
+from holdfast.client.reads import Status, is_finished
 from holdfast.core.errors import Refused
 from holdfast.core.events import Recorded
 from holdfast.core.ids import InstanceId, InstanceKey, instance_id, split_key
@@ -86,9 +86,7 @@ class Run:
 
     async def finished(self, timeout: float | None = None) -> Status:
         """Wait until it has finished, however it did."""
-        return await self._client.status_when(
-            self.id, lambda status: status.finished, timeout, f"{self.key} has not finished"
-        )
+        return await self._client.status_when(self.id, is_finished, timeout, f"{self.key} has not finished")
 
     async def status(self) -> Status:
         """Where it is now; Refused (`unknown_instance`) where it does not exist (yet)."""
@@ -97,7 +95,7 @@ class Run:
     async def events(self, after: int = 0) -> AsyncIterator[Recorded]:
         """Its history from the event after the given sequence on, as far as it goes now."""
         reads = await self._client.reads("reading events")
-        while page := await reads.events(self.id, after, _EVENTS_PAGE):
+        while page := await reads.events(self.id, after=after, limit=_EVENTS_PAGE):
             for recorded in page:
                 yield recorded
             after = page[-1].sequence

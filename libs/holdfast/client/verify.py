@@ -1,26 +1,30 @@
 """Replay the events of instances, rebuild every row that `project` makes, and compare with the tables.
 
 What is compared: `workflow_instances`, `task_executions`, `execution_leases` (without renewals and expiry: heartbeats
-write no events) and `timers` (without what recovery notes there). What is checked besides: sequences are gapless from 1,
-and every move of the workflow and of its tasks is in the table of legal moves.
+write no events) and `timers` (without what recovery notes there). What is checked besides: sequences are gapless from
+1, and every move of the workflow and of its tasks is in the table of legal moves.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.client.replay import Replay, Rows, replay
 from holdfast.contracts.definitions import parse_definition
+from holdfast.core.changes import InstanceRow
 from holdfast.core.definition import Definition
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, Transient
 from holdfast.core.events import Recorded
 from holdfast.core.ids import InstanceId, InstanceKey, split_key
-from holdfast.store.rows import StoredDefinition
+from holdfast.store.protocol import DefinitionStore, QueryStore
+from holdfast.store.rows import InstanceView
 
 _PAGE = 200
+_READS_MAX = 30
 # A lease's holder may have renewed it since; the instance's key is its identity.
 _NOT_COMPARED = {"expires_at"}
 
@@ -58,40 +62,62 @@ class Snapshot:
     rows: Rows
 
 
-class Source(Protocol):
-    """Where instances are read from. All of one instance must come from one moment, or a running one looks wrong."""
-
-    async def instance_ids(self, after: InstanceId | None, limit: int) -> list[InstanceId]: ...
-
-    async def whole(self, instance: InstanceId) -> Snapshot | None: ...
-
-    async def definition(self, namespace: str, workflow: str, version: int | None) -> StoredDefinition | None: ...
-
-
 class Verifier:
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    """Reads without locks or a transaction: an instance that moved while it was read is read again."""
+
+    def __init__(self, queries: QueryStore, definitions: DefinitionStore) -> None:
+        self._queries = queries
+        self._stored = definitions
         self._definitions: dict[tuple[str, str, int], Definition | None] = {}
         self.report = Report()
 
     async def all(self) -> AsyncIterator[Difference]:
-        after: InstanceId | None = None
-        while page := await self._source.instance_ids(after, _PAGE):
-            for instance in page:
-                for difference in await self.one(instance):
+        last: InstanceView | None = None
+        while page := await self._queries.list_instances(limit=_PAGE, before=last):
+            for view in page:
+                for difference in await self.one(view.instance_id, view.key):
                     yield difference
-            after = page[-1]
+            last = page[-1]
 
-    async def one(self, instance: InstanceId, name: str = "") -> list[Difference]:
-        snapshot = await self._source.whole(instance)
+    async def one(self, instance: InstanceId, key: InstanceKey) -> list[Difference]:
+        snapshot = await self._read(instance)
         if snapshot is None:
-            found = [Difference(name or str(instance), "workflow_instances", "", "row", "a row", None)]
+            history = await self._queries.events(instance, limit=1)
+            expected = "a row, because it has events" if history else "a row"
+            found = [Difference(key, "workflow_instances", "", "row", expected, "no row")]
         else:
             found = await self._check(snapshot)
             self.report.events += len(snapshot.history)
         self.report.instances += 1
         self.report.differences += len(found)
         return found
+
+    async def _read(self, instance: InstanceId) -> Snapshot | None:
+        for tries in range(_READS_MAX):
+            before = await self._view(instance)
+            if before is None:
+                return None
+            rows = Rows(
+                instance=_row_of(before),
+                tasks={(row.execution, row.path, row.attempt): row for row in await self._queries.tasks(instance)},
+                leases={view.lease.path: view.lease for view in await self._queries.leases(instance)},
+                timers={view.timer.key: view.timer for view in await self._queries.timers(instance)},
+            )
+            history = await self._history(instance)
+            after = await self._view(instance)
+            if after is not None and after.sequence == before.sequence:
+                return Snapshot(before.key, before.version, history, rows)
+            await asyncio.sleep(0.02 * tries)
+        raise Transient(f"{instance} moved on each time it was read; verify it when it is quieter")
+
+    async def _view(self, instance: InstanceId) -> InstanceView | None:
+        return (await self._queries.instances([instance])).get(instance)
+
+    async def _history(self, instance: InstanceId) -> list[Recorded]:
+        history: list[Recorded] = []
+        while page := await self._queries.events(instance, after=history[-1].sequence if history else 0):
+            history += page
+        return history
 
     async def _check(self, snapshot: Snapshot) -> list[Difference]:
         definition = await self._definition(snapshot)
@@ -104,12 +130,29 @@ class Verifier:
         namespace, workflow, _ = split_key(snapshot.key)
         name = (namespace, workflow, snapshot.version)
         if name not in self._definitions:
-            stored = await self._source.definition(*name)
+            stored = await self._stored.definition(*name)
             try:
                 self._definitions[name] = None if stored is None else parse_definition(stored.body)
             except HoldfastError:
                 self._definitions[name] = None
         return self._definitions[name]
+
+
+def _row_of(view: InstanceView) -> InstanceRow:
+    return InstanceRow(
+        view.instance_id,
+        view.key,
+        view.version,
+        view.state,
+        view.execution,
+        view.sequence,
+        view.fence,
+        view.awaiting,
+        view.error,
+        view.created_at,
+        view.updated_at,
+        view.finished_at,
+    )
 
 
 def compare(key: InstanceKey, expected: Replay, found: Rows) -> list[Difference]:
