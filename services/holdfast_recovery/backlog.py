@@ -5,6 +5,8 @@ read up to the end. A record is remembered as a 64-bit hash of (instance, fence)
 offset: 16 bytes. Two that share a hash would only make a lost dispatch look like one that waits.
 """
 
+from __future__ import annotations
+
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping

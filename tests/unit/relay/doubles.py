@@ -1,7 +1,8 @@
 """An outbox in memory and a producer whose reports come when the test says so."""
 
+import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from holdfast.contracts.frame import FramedMessage, encode_frame
 from holdfast.core.errors import Transient
@@ -154,3 +155,9 @@ class Outbox:
 
 
 AWAY = Transient("Postgres is away")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110  # What is waited for is a fact, not an event of ours.
+            await asyncio.sleep(0.001)

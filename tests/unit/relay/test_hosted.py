@@ -1,7 +1,7 @@
 """The relay inside a coordinator: memory first, Postgres when in doubt, nothing overtaken."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from holdfast.contracts.frame import FramedMessage
 from holdfast.relay.hosted import HostedLimits, HostedPublisher
 from holdfast.store.rows import Claim
-from tests.unit.relay.doubles import AWAY, LATER, Outbox, Producers, message
+from tests.unit.relay.doubles import AWAY, LATER, Outbox, Producers, message, until
 
 QUICK = HostedLimits(lease_s=0.06, flush_s=0.01, in_flight_bytes_max=10_000)
 NEVER_BY_ITSELF = HostedLimits(lease_s=600, flush_s=600)
@@ -66,12 +66,6 @@ async def quick() -> AsyncIterator[Coordinator]:
     coordinator = Coordinator(QUICK)
     yield coordinator
     await coordinator.hosted.close(0.1)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_what_was_just_committed_is_published_from_memory(idle: Coordinator) -> None:

@@ -1,14 +1,13 @@
 """What `done` means, and what happens when Kafka says no."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from holdfast.contracts.frame import decode_frame
 from holdfast.relay import publisher as publisher_module
 from holdfast.relay.publisher import PartitionPublisher
-from tests.unit.relay.doubles import AWAY, FATAL, LATER, NEVER, Outbox, Producers, message, task
+from tests.unit.relay.doubles import AWAY, FATAL, LATER, NEVER, Outbox, Producers, message, task, until
 
 
 @pytest.fixture
@@ -25,12 +24,6 @@ def producers() -> Producers:
 def _no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publisher_module, "_PRODUCER_DELAY_S", 0.0)
     monkeypatch.setattr("holdfast.relay.parking._RETRY_S", 0.0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 async def reading(outbox: Outbox, producers: Producers, *, done: int = 0) -> PartitionPublisher:
