@@ -10,21 +10,31 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from holdfast.core.ids import InstanceId
+from holdfast.core.changes import TaskRow
+from holdfast.core.events import Recorded
+from holdfast.core.ids import InstanceId, Payload
+from holdfast.core.transitions import WorkflowState
 from holdfast.store.rows import (
     Claim,
     CommandKey,
+    CommandRow,
     Commit,
     Committed,
+    Counts,
     DueLease,
     DueTimer,
+    InstanceView,
+    LeaseView,
     Loaded,
     OutboxRow,
     ParkedInput,
+    ParkedView,
     Publisher,
     QueuedTask,
+    Rejection,
     Settled,
     StoredDefinition,
+    TimerView,
 )
 
 
@@ -136,10 +146,15 @@ class RecoveryStore(Protocol):
         """With the offset that the tick got: once ticks are processed past it, a row that is still there goes again."""
         ...
 
-    async def unanswered_timers(self, *, limit: int) -> list[DueTimer]: ...
+    async def unanswered_timers(self, *, limit: int, claim_s: float = 10.0) -> list[DueTimer]:
+        """Sent, processed past, and still there. Claimed for a while, so that one recovery sends each again."""
+        ...
 
-    async def lapsed_leases(self, partition: int, until: datetime, reports_end: int, *, limit: int) -> list[DueLease]:
-        """Leases of a partition that are past due at `until`, if reports are processed up to `reports_end`."""
+    async def lapsed_leases(
+        self, partition: int, until: datetime, reports_end: int, *, limit: int, after: DueLease | None = None
+    ) -> list[DueLease]:
+        """Leases of a partition that are past due at `until`, if reports are processed up to `reports_end`: one
+        statement. `after` is the last one of the page before. Parked instances are left out: nothing reaches them."""
         ...
 
     async def partitions_with_due_leases(self, until: datetime) -> dict[int, float]:
@@ -148,7 +163,9 @@ class RecoveryStore(Protocol):
 
     async def next_lease_due(self) -> datetime | None: ...
 
-    async def queued_since(self, before: datetime, *, limit: int) -> list[QueuedTask]: ...
+    async def queued_since(
+        self, before: datetime, *, limit: int, after: QueuedTask | None = None
+    ) -> list[QueuedTask]: ...
 
     async def still_queued(self, tasks: Sequence[QueuedTask]) -> list[QueuedTask]: ...
 
@@ -161,3 +178,56 @@ class RecoveryStore(Protocol):
         ...
 
     async def wait_for_timers(self, timeout_s: float) -> None: ...
+
+
+class QueryStore(Protocol):
+    """What the command line, the client and `verify` read. Nothing here locks or waits for anybody."""
+
+    async def now(self) -> datetime: ...
+
+    async def instances(self, instances: Sequence[InstanceId]) -> dict[InstanceId, InstanceView]:
+        """Those that exist. One round trip for many, so that waiting for many costs one poll."""
+        ...
+
+    async def list_instances(
+        self,
+        *,
+        namespace: str | None = None,
+        workflow: str | None = None,
+        states: Sequence[WorkflowState] = (),
+        quarantined: bool | None = None,
+        limit: int = 50,
+        before: InstanceView | None = None,
+    ) -> list[InstanceView]:
+        """Newest first; `before` is the last one of the page before."""
+        ...
+
+    async def events(self, instance: InstanceId, *, after: int = 0, limit: int = 1000) -> list[Recorded]: ...
+
+    async def outputs(self, instances: Sequence[InstanceId]) -> dict[InstanceId, Payload]:
+        """The outputs of those that have one."""
+        ...
+
+    async def tasks(self, instance: InstanceId) -> list[TaskRow]:
+        """Every attempt, by execution, path and number."""
+        ...
+
+    async def leases(self, instance: InstanceId) -> list[LeaseView]: ...
+
+    async def timers(self, instance: InstanceId) -> list[TimerView]: ...
+
+    async def outcomes(self, commands: Sequence[CommandKey]) -> dict[CommandKey, CommandRow]:
+        """Those that are on record."""
+        ...
+
+    async def commands(self, instance: InstanceId) -> list[tuple[CommandRow, int]]:
+        """Every command of an instance with the number of its repeats, in the order in which they came."""
+        ...
+
+    async def rejections(self, instance: InstanceId) -> list[Rejection]: ...
+
+    async def parked(self, *, limit: int = 100) -> list[ParkedView]: ...
+
+    async def parked_inputs(self, instance: InstanceId, limit: int) -> list[ParkedInput]: ...
+
+    async def counts(self) -> Counts: ...

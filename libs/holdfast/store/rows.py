@@ -5,9 +5,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from holdfast.core.changes import Changes, LeaseRenewal
+from holdfast.core.changes import Changes, LeaseRenewal, LeaseRow, TimerRow
 from holdfast.core.events import Recorded
-from holdfast.core.ids import InstanceId, InstanceKey, TaskPath
+from holdfast.core.ids import InstanceId, InstanceKey, Payload, TaskPath
+from holdfast.core.inputs import Error
+from holdfast.core.transitions import WorkflowState
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,3 +226,72 @@ class QueuedTask:
     fence: int
     queue: str
     queued_at: datetime
+
+
+# --- what people and clients read
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceView:
+    """An instance as it stands: its row, all of it."""
+
+    instance_id: InstanceId
+    key: InstanceKey
+    partition: int
+    version: int
+    state: WorkflowState
+    execution: int
+    sequence: int
+    fence: int
+    awaiting: str | None
+    error: Error | None
+    last_service: str
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    quarantined_at: datetime | None
+    quarantine_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    lease: LeaseRow
+    renewals: int
+    details: Payload | None
+    frozen: bool  # its instance is quarantined
+
+
+@dataclass(frozen=True, slots=True)
+class TimerView:
+    timer: TimerRow
+    sent_at: datetime | None
+    frozen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedView:
+    """An instance whose inputs wait in `parked_inputs`; quarantined when no tries are left."""
+
+    instance_id: InstanceId
+    instance: InstanceKey
+    partition: int
+    inputs: int
+    tries: int
+    next_try_at: datetime | None
+    error: str
+    parked_at: datetime
+    quarantined_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What there is, and what is left to do."""
+
+    instances: dict[WorkflowState, int]
+    leases: int
+    timers: int
+    outbox: int  # rows that no publisher has done with
+    outbox_parked: int
+    parked_inputs: int
+    quarantined: int
+    rejections: int
