@@ -6,11 +6,8 @@ runs Python code, hashing its text does not.
 """
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
-from uuid import UUID
 
-import msgspec
 import orjson
 
 from holdfast.contracts.event_codec import encode_event
@@ -19,9 +16,8 @@ from holdfast.core.events import EVENT_TYPES, Recorded
 from holdfast.core.ids import TaskPath, split_key
 from holdfast.core.inputs import Error, Origin
 from holdfast.core.transitions import FINISHED
-from holdfast.store.rows import CommandKey, CommandRow, Commit, ParkedInput, PartitionAdvance
-
-_headers = msgspec.msgpack.Encoder()
+from holdfast.store.pack_tables import Pack
+from holdfast.store.rows import Commit, PartitionAdvance
 
 
 class Pack:

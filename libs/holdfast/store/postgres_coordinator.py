@@ -7,6 +7,7 @@ from uuid import UUID
 
 import asyncpg
 import msgspec
+import orjson
 
 from holdfast.contracts.event_codec import decode_event
 from holdfast.core.errors import Corrupt, Refused
@@ -15,6 +16,7 @@ from holdfast.core.ids import InstanceId, InstanceKey, TaskPath, instance_key
 from holdfast.core.inputs import ActorType, Origin
 from holdfast.core.state import STATE_SHAPE
 from holdfast.store import queries
+from holdfast.store.errors import Unstorable
 from holdfast.store.failures import translated
 from holdfast.store.pack import pack
 from holdfast.store.pool import Database
@@ -76,7 +78,10 @@ class PostgresCoordinatorStore:
         return loaded
 
     async def commit(self, commit: Commit) -> Committed:
-        arguments = pack(commit)
+        try:
+            arguments = pack(commit)
+        except (orjson.JSONEncodeError, UnicodeError) as error:
+            raise Unstorable(f"cannot be written as JSON: {error}") from error
         with translated(committing=True):
             row = await self._database.fetchrow(_COMMIT, *arguments)
         assert row is not None

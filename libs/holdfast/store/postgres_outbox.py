@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.store import queries
 from holdfast.store.failures import translated
 from holdfast.store.listen import Listener
-from holdfast.store.pack import printable
+from holdfast.store.pack_rare import printable
 from holdfast.store.pool import Database
 from holdfast.store.rows import OutboxRow, Publisher
 

@@ -129,8 +129,11 @@ class OutboxStore(Protocol):
     async def parked_instances(self, partitions: Sequence[int]) -> set[str]: ...
 
     async def wait_for_outbox(self, timeout_s: float) -> None:
-        """Returns at a NOTIFY or after the time-out; sets and clears the mark that commits look at."""
+        """Returns when there is more than `read_outbox` was last asked for, or after the time-out; sets and clears the
+        mark that commits look at. One that reads nothing marks nothing: nobody has to wake it."""
         ...
+
+    async def close(self) -> None: ...
 
 
 class RecoveryStore(Protocol):
@@ -177,7 +180,11 @@ class RecoveryStore(Protocol):
         """partition -> (last committed number, published up to)."""
         ...
 
-    async def wait_for_timers(self, timeout_s: float) -> None: ...
+    async def wait_for_timers(self, timeout_s: float) -> None:
+        """Returns after the time-out, or when `wake_recovery` was called since the last wait."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 class QueryStore(Protocol):
