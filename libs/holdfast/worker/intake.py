@@ -217,7 +217,7 @@ class Intake:
         self._consumer.wake()
 
     async def leave(self) -> None:
-        """As soon as all that was begun is settled (its outcome or `started` acknowledged), others may have the rest."""
+        """Once all that was begun is settled (its outcome or `started` is acknowledged), others may have the rest."""
         await self._until_settled(list(self._partitions.values()))
         await self.close()
 

@@ -70,4 +70,5 @@ class Output:
 
     def _refuse_nan(self, value: Any) -> None:
         """pydantic writes NaN as `null` (or by its JavaScript name), so only then is a closer look needed."""
-        json.dumps(self._adapter.dump_python(value, mode="json", warnings=False), allow_nan=False)
+        plain = self._adapter.dump_python(value, warnings=False)
+        json.dumps(plain, allow_nan=False, skipkeys=True, default=lambda other: None)

@@ -1,6 +1,6 @@
 """Heartbeats. They have a thread, an event loop and a producer of their own, so that an activity which keeps the
-worker's event loop busy does not cost the other attempts their leases. (One long call into C stops this thread too: that is
-what `run_in="process"` is for.)
+worker's event loop busy does not cost the other attempts their leases. (One long call into C stops this thread too:
+that is what `run_in="process"` is for.)
 
 Which attempts there are is told by appending to a deque: a quick attempt costs one append here and is thrown out at the
 next look. The coordinator takes a heartbeat with the current fence and no lease for `started`, so it does not matter

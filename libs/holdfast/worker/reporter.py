@@ -118,9 +118,7 @@ class Reporter:
             if error.permanent and self.refused != error:
                 self.refused = error
                 _log.error("kafka does not take reports (%s); trying on", error.message)
-            if isinstance(sent.report, TaskReportedStarted) and sent.attempt.ended:
-                self.unacknowledged -= 1  # Its outcome says more, and must not be overtaken by this.
-            elif error.name in _TOO_LARGE and isinstance(sent.report, TaskReportedCompleted):
+            if error.name in _TOO_LARGE and isinstance(sent.report, TaskReportedCompleted):
                 again.append(Sent(_too_large(sent.report, error), sent.attempt))
             else:
                 again.append(sent)
@@ -131,7 +129,12 @@ class Reporter:
             self._loop.call_later(resend_delay_s, self._requeue, again)
 
     def _requeue(self, again: list[Sent]) -> None:
-        self._batch[:0] = again
+        # Not a `started` whose attempt has ended since: its outcome says more, and this would come after it.
+        needed = [sent for sent in again if not (sent.attempt.ended and isinstance(sent.report, TaskReportedStarted))]
+        self.unacknowledged -= len(again) - len(needed)
+        if not self.unacknowledged:
+            self._idle.set()
+        self._batch[:0] = needed
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._flush)
