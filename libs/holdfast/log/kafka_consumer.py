@@ -17,7 +17,6 @@ from typing import TypeVar
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
-from holdfast.core.errors import Fenced
 from holdfast.log.kafka_config import KafkaConfig, as_holdfast_error
 from holdfast.log.kafka_reader import KafkaReader
 from holdfast.log.protocol import Assignments, Record, TopicPartition
@@ -92,15 +91,14 @@ class KafkaConsumer(KafkaReader):
         wanted = [confluent_kafka.TopicPartition(*partition, offset) for partition, offset in offsets.items()]
         if not wanted:
             return
-        try:
-            if not wait:
+        if not wait:
+            try:
                 self._handle.commit(offsets=wanted, asynchronous=True)
-                return
-            done = await asyncio.to_thread(self._handle.commit, offsets=wanted, asynchronous=False)
-        except RuntimeError as closed:
-            raise Fenced("commit after the consumer was closed") from closed
-        except KafkaException as problem:
-            raise as_holdfast_error(problem, "commit") from problem
+            except (KafkaException, RuntimeError) as problem:
+                self.errors["commit"] += 1
+                _log.warning("commit of offsets: %s", problem)
+            return
+        done = await self._in_thread(lambda: self._handle.commit(offsets=wanted, asynchronous=False), "commit")
         for partition in done or ():
             if partition.error is not None:
                 raise as_holdfast_error(partition.error, f"commit {partition.topic}-{partition.partition}")
@@ -110,10 +108,7 @@ class KafkaConsumer(KafkaReader):
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         wanted = [confluent_kafka.TopicPartition(*partition) for partition in partitions]
-        try:
-            found = await asyncio.to_thread(self._handle.committed, wanted, timeout=10)
-        except (KafkaException, RuntimeError) as problem:
-            raise as_holdfast_error(problem, "committed offsets") from problem
+        found = await self._in_thread(lambda: self._handle.committed(wanted, timeout=10), "committed offsets")
         return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
 
     def _cancel_asking(self) -> None:
@@ -172,6 +167,7 @@ class KafkaConsumer(KafkaReader):
         return self._buffer.held
 
     def _each_round(self) -> None:
+        super()._each_round()
         for _ in range(len(self._seeks)):
             partition, offset, number = self._seeks.popleft()
             if self._seeking.get(partition) != number:
@@ -213,11 +209,16 @@ class KafkaConsumer(KafkaReader):
         name: str,
     ) -> None:
         self._answer(asyncio.run_coroutine_threadsafe(question, self._loop), name)
+        self._resume_all()  # librdkafka would remember the pause into the next assignment.
         self._assigned_here -= set(_named(given))
         handle.unassign()
 
     def _answer(self, asked: concurrent.futures.Future[_T], question: str) -> _T | None:
-        """Wait for the loop's answer. None where it failed, which `batch` then raises, or where we close."""
+        """Wait for the loop's answer, and do what it asks for meanwhile (a commit inside `revoked`). None where it
+        failed, which `batch` then raises, or where we close."""
+        asked.add_done_callback(lambda _: self._tasks.put(None))
+        while not asked.done():
+            self._run_task(self._tasks.get())
         try:
             return asked.result()
         except concurrent.futures.CancelledError:

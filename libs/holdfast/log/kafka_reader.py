@@ -1,6 +1,7 @@
 """One thread that reads Kafka for one event loop; what `KafkaConsumer` and `KafkaTail` share.
 
-Only the thread touches the consumer handle (commits excepted: librdkafka allows them from anywhere). It polls, takes
+Only the thread touches the consumer handle (commits that nobody waits for excepted): a commit that waited in another
+thread while this one polled was seen to wait forever (confluent-kafka 2.16.1). The thread polls, takes
 whatever else is there without waiting, and hands the whole list over with one `call_soon_threadsafe`. The loop calls
 what it is handed in order, and rebalance callbacks run inside the thread's polls, so a question about a revoked
 partition reaches the loop after every record that was read of it: dropping what is buffered at that moment drops all.
@@ -18,23 +19,30 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
 
 import confluent_kafka
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import Fenced, HoldfastError
 from holdfast.log.buffer import Buffer
-from holdfast.log.kafka_config import ClientValue
+from holdfast.log.kafka_config import ClientValue, as_holdfast_error
 from holdfast.log.protocol import Record, TopicPartition
 
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 _new = tuple.__new__  # What a NamedTuple does, without its Python-level constructor.
 
 # Everything that the loop wants of the thread is seen within this time; while records flow, at once.
 _POLL_S = 0.05
 _ROOM_S = 0.2
 _CHUNK_RECORDS_MAX = 1000
+
+
+class _Task(NamedTuple):
+    work: Callable[[], Any]
+    future: asyncio.Future[Any]
 
 
 class KafkaReader:
@@ -66,6 +74,7 @@ class KafkaReader:
         self._bytes_max = buffer_bytes_max
         self._limit = buffer_records_max
         self._handed = [0, 0]
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._room = threading.Event()
         self._waits_for_room = False
         self._assigned_here: set[TopicPartition] = set()  # the thread's view; `assignment` is the loop's
@@ -134,6 +143,17 @@ class KafkaReader:
         self._failure = self._failure or failure
         self._notify()
 
+    async def _in_thread(self, work: Callable[[], _T], doing: str) -> _T:
+        """Have the thread do something with the handle, between two polls or while it waits for our answer."""
+        future: asyncio.Future[_T] = self._loop.create_future()
+        if self._stopped is None or self._stopped.done():
+            raise Fenced(f"{doing}: the consumer is closed")
+        self._tasks.put(_Task(work, future))
+        try:
+            return await future
+        except (KafkaException, RuntimeError) as problem:
+            raise as_holdfast_error(problem, doing) from problem
+
     # In the reader thread.
 
     def _open(self) -> None:
@@ -142,6 +162,16 @@ class KafkaReader:
 
     def _each_round(self) -> None:
         """What the thread does between two polls."""
+        while not self._tasks.empty():
+            self._run_task(self._tasks.get())
+
+    def _run_task(self, task: _Task | None) -> None:
+        if task is None:
+            return  # Only meant to wake the thread up.
+        try:
+            self._post(_settle, task.future, task.work(), None)
+        except Exception as problem:
+            self._post(_settle, task.future, None, problem)
 
     def _paused(self) -> Collection[TopicPartition]:
         return ()
@@ -163,6 +193,9 @@ class KafkaReader:
             self._post(self._finish)
 
     def _finish(self) -> None:
+        while not self._tasks.empty():
+            if task := self._tasks.get():
+                _settle(task.future, None, RuntimeError("the consumer is closed"))
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
 
@@ -209,9 +242,14 @@ class KafkaReader:
         wanted = {tp for tp in self._assigned_here if tp in paused or rank(tp.topic) in full}
         if stop := wanted - self._fetch_paused:
             self._handle.pause([confluent_kafka.TopicPartition(*tp) for tp in stop])
-        if go := (self._fetch_paused - wanted) & self._assigned_here:
+        if go := self._fetch_paused - wanted:
             self._handle.resume([confluent_kafka.TopicPartition(*tp) for tp in go])
         self._fetch_paused = wanted
+
+    def _resume_all(self) -> None:
+        if self._fetch_paused:
+            self._handle.resume([confluent_kafka.TopicPartition(*tp) for tp in self._fetch_paused])
+            self._fetch_paused = set()
 
     def _full_ranks(self) -> frozenset[int]:
         handed, left, limit = self._handed, self._buffer.left, self._limit
@@ -245,3 +283,12 @@ class KafkaReader:
     def _post(self, callback: Callable[..., None], *args: object) -> None:
         with contextlib.suppress(RuntimeError):  # The loop is closed: nobody is left to be told.
             self._loop.call_soon_threadsafe(callback, *args)
+
+
+def _settle(future: asyncio.Future[Any], result: object, problem: BaseException | None) -> None:
+    if future.done():
+        return  # Whoever waited was cancelled.
+    if problem is not None:
+        future.set_exception(problem)
+    else:
+        future.set_result(result)

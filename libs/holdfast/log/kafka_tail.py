@@ -61,6 +61,7 @@ class KafkaTail(KafkaReader):
             self._pinned.set_exception(failure)
 
     def _each_round(self) -> None:
+        super()._each_round()
         if time.monotonic() >= self._refresh_at:
             self._pin(from_end=False)
 

@@ -36,7 +36,7 @@ async def until(condition: Callable[[], object], what: str = "", timeout_s: floa
     """Wait for a condition, never for time; the bound is only there so that a broken test ends."""
     try:
         async with asyncio.timeout(timeout_s):
-            while not condition():
+            while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
     except TimeoutError:
         raise AssertionError(f"never happened: {what or condition}") from None
@@ -89,7 +89,7 @@ async def read(reader: Tail, count: int, records_max: int = 500) -> list[Record]
 
 class Harness(ABC):
     admin: Admin
-    long_session: Mapping[str, int] = {}  # noqa: RUF012
+    long_session: Mapping[str, int] = {}
 
     def __init__(self) -> None:
         self._open: list[Any] = []
@@ -181,7 +181,7 @@ class MemoryHarness(Harness):
 
 
 class KafkaHarness(Harness):
-    long_session: Mapping[str, int] = {"session_timeout_ms": 30_000}  # noqa: RUF012
+    long_session: Mapping[str, int] = {"session_timeout_ms": 30_000}
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__()

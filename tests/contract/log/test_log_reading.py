@@ -39,7 +39,8 @@ async def test_order_holds_within_a_partition(log: Harness) -> None:
     seen: dict[bytes, list[int]] = {}
     next_offset = dict.fromkeys(range(4), 0)
     for record in await member.read(3000, records_max=170):
-        assert record.key is not None and record.value is not None
+        assert record.key is not None
+        assert record.value is not None
         seen.setdefault(record.key, []).append(int(record.value))
         assert record.offset == next_offset[record.partition]
         next_offset[record.partition] += 1
@@ -185,7 +186,7 @@ async def test_a_committed_offset_is_where_the_next_member_starts(log: Harness, 
     await member.read(4, records_max=4)
     await member.consumer.commit({partition: 4}, wait=wait)
     async with asyncio.timeout(10):
-        while not await member.consumer.committed([partition]):
+        while not await member.consumer.committed([partition]):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     assert await log.admin.committed(group, [partition, never]) == {partition: 4}
     await member.consumer.close()
