@@ -2,7 +2,7 @@
 
 from holdfast.core import events as e
 from holdfast.core import failures, lifecycle, scheduling
-from holdfast.core.draft import Draft
+from holdfast.core.draft import Draft, timer_key
 from holdfast.core.ids import NULL, TaskPath
 from holdfast.core.inputs import DispatchLost, Error, LapseKind, LeaseExpired, TimerDue
 from holdfast.core.transitions import TaskStatus
@@ -32,7 +32,7 @@ def _task_timer_due(draft: Draft, tick: TimerDue, kind: str, path: TaskPath) -> 
     if path not in draft.state.definition.tasks:
         return
     task = draft.state.tasks[path]
-    if task.timer != tick.token or task.timer == 0:
+    if task.timer != tick.token or task.timer == 0 or tick.key != timer_key(draft.state, path):
         return
     match kind:
         case "retry":
