@@ -61,10 +61,8 @@ class MemoryRecoveryStore:
             if lease.partition == partition and lease.due_at <= until and instance not in self._tables.parked
         ]
         found.sort(key=lambda entry: entry[:3])
-        page = [
-            (instance, lease) for *key, lease in found if start is None or tuple(key) > start for instance in [key[1]]
-        ]
-        return [self._due_lease(instance, lease) for instance, lease in page[:limit]]
+        page = [entry for entry in found if start is None or entry[:3] > start]
+        return [self._due_lease(instance, lease) for _, instance, _, lease in page[:limit]]
 
     async def partitions_with_due_leases(self, until: datetime) -> dict[int, float]:
         shortest: dict[int, float] = {}

@@ -13,116 +13,19 @@ import orjson
 from holdfast.contracts.event_codec import encode_event
 from holdfast.core.changes import Changes, LeaseRow, TaskRow
 from holdfast.core.events import EVENT_TYPES, Recorded
-from holdfast.core.ids import TaskPath, split_key
+from holdfast.core.ids import InstanceId, TaskPath, split_key
 from holdfast.core.inputs import Error, Origin
 from holdfast.core.transitions import FINISHED
+from holdfast.store.pack_rare import pack_commands, pack_parking
 from holdfast.store.pack_tables import Pack
 from holdfast.store.rows import Commit, PartitionAdvance
 
 
-class Pack:
-    """The tables and sections of one batch; `arguments` are those of the function, in its order."""
-
-    __slots__ = (
-        "blobs",
-        "commands",
-        "created",
-        "docs",
-        "events",
-        "ids",
-        "lease_seconds",
-        "leases",
-        "leases_ended",
-        "origins",
-        "parking",
-        "partitions",
-        "rare",
-        "renewals",
-        "repeats",
-        "service",
-        "snapshots",
-        "tasks",
-        "texts",
-        "timers",
-        "timers_gone",
-        "times",
-        "updated",
-    )
-
-    def __init__(self, service: str) -> None:
-        self.service = service
-        self.ids: dict[UUID, int] = {}
-        # None is looked up like any other text or time, and is 0.
-        self.texts: dict[str | None, int] = {None: 0}
-        self.times: dict[datetime | None, int] = {None: 0}
-        self.docs: list[str] = []
-        self.blobs: list[bytes] = []
-        self.partitions: list[int] = []
-        self.created: list[int] = []
-        self.updated: list[int] = []
-        self.origins: list[int] = []
-        self.events: list[int] = []
-        self.tasks: list[int] = []
-        self.leases: list[int] = []
-        self.lease_seconds: list[float] = []
-        self.leases_ended: list[int] = []
-        self.renewals: list[int] = []
-        self.timers: list[int] = []
-        self.timers_gone: list[int] = []
-        self.commands: list[int] = []
-        self.repeats: list[int] = []
-        self.snapshots: list[int] = []
-        self.rare: list[int] = []
-        self.parking: list[int] = []
-
-    def arguments(self) -> tuple[Any, ...]:
-        texts, times = list(self.texts), list(self.times)
-        return (
-            self.service,
-            list(self.ids),
-            texts[1:],
-            times[1:],
-            self.docs,
-            self.blobs,
-            self.partitions,
-            self.created,
-            self.updated,
-            self.origins,
-            self.events,
-            self.tasks,
-            self.leases,
-            self.lease_seconds,
-            self.leases_ended,
-            self.renewals,
-            self.timers,
-            self.timers_gone,
-            self.commands,
-            self.repeats,
-            self.snapshots,
-            self.rare,
-            self.parking,
-        )
-
-    def id(self, value: UUID) -> int:
-        return self.ids.setdefault(value, len(self.ids) + 1)
-
-    def text(self, value: str | None) -> int:
-        return self.texts.setdefault(value, len(self.texts))
-
-    def time(self, value: datetime | None) -> int:
-        return self.times.setdefault(value, len(self.times))
-
-    def doc(self, value: str | None) -> int:
-        if value is None:
-            return 0
-        self.docs.append(value)
-        return len(self.docs)
-
-    def blob(self, value: bytes | None) -> int:
-        if value is None:
-            return 0
-        self.blobs.append(value)
-        return len(self.blobs)
+def home_of(commit: Commit, instance: InstanceId) -> int:
+    try:
+        return commit.homes[instance]
+    except KeyError:
+        raise LookupError(f"commit.homes does not name the partition of the new instance {instance}") from None
 
 
 def pack(commit: Commit) -> tuple[Any, ...]:
@@ -131,7 +34,7 @@ def pack(commit: Commit) -> tuple[Any, ...]:
     # Rows are locked in id order by everybody, so that two batches can never wait for each other.
     for changes in sorted(commit.changes, key=_instance_order):
         place = batch.id(changes.row.instance_id)
-        _instance(batch, place, changes, commit.homes)
+        _instance(batch, place, changes, commit)
         _events(batch, place, changes.events)
         if changes.tasks:
             _tasks(batch, place, changes.tasks.values())
@@ -141,7 +44,7 @@ def pack(commit: Commit) -> tuple[Any, ...]:
             _timers(batch, place, changes)
     _renewals(batch, commit)
     if commit.commands:
-        _commands(batch, commit.commands)
+        pack_commands(batch, commit.commands)
     for snapshot in commit.snapshots:
         batch.snapshots += (
             batch.id(snapshot.instance_id),
@@ -150,7 +53,7 @@ def pack(commit: Commit) -> tuple[Any, ...]:
             batch.blob(snapshot.body),
         )
     if commit.rejections or commit.parked or commit.unparked or commit.parked_tries:
-        _parking(batch, commit)
+        pack_parking(batch, commit)
     return batch.arguments()
 
 
@@ -185,14 +88,14 @@ def _partitions(batch: Pack, partitions: list[PartitionAdvance]) -> None:
         )
 
 
-def _instance(batch: Pack, place: int, changes: Changes, homes: dict[Any, int]) -> None:
+def _instance(batch: Pack, place: int, changes: Changes, commit: Commit) -> None:
     row = changes.row
     text, time = batch.text, batch.time
     if changes.expected_sequence == 0:
         namespace, workflow, run_id = split_key(row.key)
         batch.created += (
             place,
-            homes[row.instance_id],
+            home_of(commit, row.instance_id),
             text(namespace),
             text(workflow),
             text(run_id),
@@ -304,86 +207,3 @@ def _renewals(batch: Pack, commit: Commit) -> None:
             batch.time(renewal.expires_at),
             batch.doc(None if renewal.details is None else renewal.details.decode()),
         )
-
-
-def is_repeat(row: CommandRow) -> bool:
-    """Counted with what is on record, if anything is, instead of clashing with it."""
-    return row.outcome == "duplicate" or row.reason == "id_reused"
-
-
-def _commands(batch: Pack, commands: list[CommandRow]) -> None:
-    repeats: dict[CommandKey, tuple[CommandRow, int]] = {}
-    for row in commands:
-        if is_repeat(row):
-            first, count = repeats.get(row.key, (row, 0))
-            repeats[row.key] = (first, count + 1)
-        else:
-            batch.commands += _command(batch, row)
-    for row, count in repeats.values():
-        batch.repeats += (*_command(batch, row), count)
-
-
-def _command(batch: Pack, row: CommandRow) -> tuple[int, ...]:
-    text = batch.text
-    return (
-        batch.id(row.key.instance_id),
-        text(row.key.source),
-        text(row.key.id),
-        text(row.instance),
-        text(row.type),
-        batch.blob(row.digest),
-        text(row.outcome),
-        text(row.reason),
-        batch.time(row.received_at),
-    )
-
-
-def _parking(batch: Pack, commit: Commit) -> None:
-    """Reports that are only counted, and everything about instances whose inputs are parked."""
-    text, time, out = batch.text, batch.time, batch.parking
-    counts: dict[tuple[UUID, str, int], int] = {}
-    for rejection in commit.rejections:
-        key = (rejection.instance_id, rejection.path, rejection.fence)
-        counts[key] = counts.get(key, 0) + rejection.count
-    for (instance, path, fence), count in counts.items():
-        out += (batch.id(instance), text(path), fence, count)
-    ends = [len(out)]
-    places: dict[UUID, int] = {}
-    for parked in commit.parked:
-        places[parked.instance_id] = places.get(parked.instance_id, 0) + 1
-        out += _parked(batch, parked, places[parked.instance_id])
-    ends.append(len(out))
-    for instance, number in commit.unparked:
-        out += (batch.id(instance), number)
-    ends.append(len(out))
-    for tried in commit.parked_tries:
-        out += (
-            batch.id(tried.instance_id),
-            tried.tries,
-            time(tried.next_try_at),
-            text(printable(tried.error)),
-            int(tried.quarantine),
-        )
-    ends.append(len(out))
-    batch.rare = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-
-
-def _parked(batch: Pack, parked: ParkedInput, place: int) -> tuple[int, ...]:
-    return (
-        batch.id(parked.instance_id),
-        parked.partition,
-        batch.text(parked.instance),
-        batch.text(parked.topic),
-        parked.offset,
-        batch.blob(parked.key),
-        batch.blob(parked.value),
-        batch.blob(_headers.encode(parked.headers)),
-        batch.text(printable(parked.error)),
-        batch.time(parked.parked_at),
-        place,
-    )
-
-
-def printable(text: str) -> str:
-    """Parking must never fail on its own data: an error's text may quote the very bytes that Postgres refused."""
-    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
