@@ -163,6 +163,8 @@ def _readable(error: Exception) -> str:
     if not found:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         return f"does not compile: {text.removesuffix(' [CANCELLED]').removeprefix('CANCELLED: ')}"[:300]
+    # CEL lists every token that would have been right; the place says more.
+    found = [(line, column, text.split(" expecting {", 1)[0]) for line, column, text in found]
     places = [f"{text} (line {line}, column {column})" if int(line) > 0 else text for line, column, text in found[:3]]
     return f"does not compile: {'; '.join(places)}"[:500].replace(" (in container '')", "")
 
