@@ -148,6 +148,23 @@ def test_servers_end_with_their_owner_however_it_dies(how: signal.Signals, what:
     assert "database system is shut down" in (folder / "postgres.log").read_text(), "a clean shutdown, not a crash"
 
 
+def test_a_killed_owner_s_temporary_folder_goes_too(folder: Path) -> None:
+    """Also when no server was ours to end: the guard must not take a dying owner for a living one."""
+    script = OWNER.replace('kafka=sys.argv[2] == "both"', "kafka=False, temporary=True").replace(
+        "stack.postgres.pid", "0"
+    )
+    settings = {**os.environ, "HOLDFAST_POSTGRES": "postgresql://somewhere/else"}
+    for _ in range(5):
+        command = [sys.executable, "-c", script, str(folder), "postgres"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=settings)
+        assert process.stdout is not None
+        guard = json.loads(process.stdout.readline())["guard"]
+        process.kill()
+        process.wait(10)
+        assert gone([guard])
+        assert not folder.exists()
+
+
 def test_what_a_killed_run_left_is_ended_at_the_next_start(private_stack: MakeStack, folder: Path) -> None:
     process, told = owner(folder)
     pids, guard = told["pids"], told["guard"]

@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 GRACE_S = 15.0
+ALL_STOPPED = b"all stopped"
 _SUFFIX = ".process.json"
 _ELSEWHERE = "elsewhere.json"
 
@@ -133,16 +134,15 @@ def _guard(folder: Path, owner: Identity, temporary: bool) -> None:
     # Whoever signals our session means the owner; we end when it has ended, not before.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.stdin.buffer.read()  # Ends when the owner closes it or dies.
-    for _ in range(20):
-        if owner.process() is None:
-            sweep(folder)
-            if temporary:
-                remove(folder)
-            return
-        if not list(folder.glob(f"*{_SUFFIX}")):
-            return  # The owner lives and has stopped its servers itself.
-        time.sleep(0.25)
+    # Ends when the owner closes it or dies; only a living owner can have said that it stopped everything itself.
+    if sys.stdin.buffer.read() == ALL_STOPPED:
+        return
+    deadline = time.monotonic() + GRACE_S
+    while owner.process() is not None and time.monotonic() < deadline:
+        time.sleep(0.05)  # A dying process closes its files a moment before it is gone.
+    sweep(folder)
+    if temporary and owner.process() is None:
+        remove(folder)
 
 
 if __name__ == "__main__":

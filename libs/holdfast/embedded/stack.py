@@ -4,6 +4,7 @@ A folder has one owner at a time (a lock the kernel releases when the owner dies
 both servers' data stays together, because positions in Kafka are kept in Postgres.
 """
 
+import contextlib
 import fcntl
 import os
 import subprocess
@@ -170,7 +171,10 @@ class Stack:
 
     def _release(self) -> None:
         if self._guard is not None and self._guard.stdin is not None:
-            self._guard.stdin.close()
+            # The guard may have been killed; then there is nobody to tell.
+            with contextlib.suppress(BrokenPipeError):
+                self._guard.stdin.write(leftovers.ALL_STOPPED)
+                self._guard.stdin.close()
             self._guard.wait(timeout=30)
             self._guard = None
         if self._lock is not None:
