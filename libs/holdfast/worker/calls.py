@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.worker.activity import Activity
+from holdfast.worker.attempt import Attempt
 from holdfast.worker.context import ActivityContext
 from holdfast.worker.outcome import Completed, Outcome, failure, refusal
 from holdfast.worker.payloads import InputInvalid, OutputInvalid
@@ -24,18 +26,29 @@ def call(activity: Activity[..., Any], context: ActivityContext, payload: bytes)
     return completed(activity, result)
 
 
-async def call_async(activity: Activity[..., Any], context: ActivityContext, payload: bytes) -> Outcome:
+async def run_async(
+    attempt: Attempt, activity: Activity[..., Any], finish: Callable[[Attempt, Outcome | None], None]
+) -> None:
+    """The same for a coroutine. One function and not three, because every coroutine in the chain costs its part."""
+    # A task that is cancelled before its first step never gets here, so the engine leaves those to this check.
+    if attempt.stop is not None:
+        finish(attempt, None)
+        return
+    attempt.entered = True
     try:
-        arguments = activity.arguments(context, payload)
+        arguments = activity.arguments(attempt.context(), attempt.dispatch.input)
     except InputInvalid as problem:
-        return refusal("input_invalid", str(problem), problem.details)
+        finish(attempt, refusal("input_invalid", str(problem), problem.details))
+        return
     except BaseException as problem:
-        return failure(problem)
+        finish(attempt, failure(problem))
+        return
     try:
         result = await activity.fn(*arguments)
     except BaseException as problem:  # Also CancelledError: whoever finishes the attempt knows if we asked for it.
-        return failure(problem)
-    return completed(activity, result)
+        finish(attempt, failure(problem))
+        return
+    finish(attempt, completed(activity, result))
 
 
 def completed(activity: Activity[..., Any], result: Any) -> Outcome:

@@ -21,14 +21,14 @@ from holdfast.core.inputs import HandBackReason, Report, TaskReportedStarted
 from holdfast.log.protocol import Producer, Record
 from holdfast.worker.activity import Activity, RunIn
 from holdfast.worker.attempt import Attempt, AttemptKey, Stop
-from holdfast.worker.calls import call, call_async
+from holdfast.worker.calls import call, run_async
 from holdfast.worker.grace import Grace
 from holdfast.worker.offsets import Entry, Partition
 from holdfast.worker.outcome import Outcome, failure
 from holdfast.worker.processes import ChildRunner
 from holdfast.worker.pulse import Pulse
 from holdfast.worker.recall import Recall
-from holdfast.worker.reporter import Reporter, Sent
+from holdfast.worker.reporter import Reporter
 from holdfast.worker.stats import Stats
 from holdfast.worker.threads import ThreadPool
 from holdfast.worker.words import Words
@@ -105,12 +105,12 @@ class Engine:
         partition.entries.append(attempt)
         key = attempt.key
         first = self._alive.get(key)
-        if first is not None or key in self._had:
+        if first is not None or key in self._had.items:
             self._delivered_again(attempt, first)
             return
         self._alive[key] = attempt
         self.free -= 1
-        if (told := self._told.pop(key)) is not None and _matches(told, dispatch):
+        if self._told.items and (told := self._told.pop(key)) is not None and _matches(told, dispatch):
             attempt.stop, attempt.cancelled = Stop.CANCELLED, told.reason
             self._finish(attempt, None)
             return
@@ -150,7 +150,7 @@ class Engine:
         activity = attempt.activity
         assert activity is not None
         if activity.is_async:
-            attempt.task = self._loop.create_task(self._run_async(attempt, activity))
+            attempt.task = self._loop.create_task(run_async(attempt, activity, self._finish))
         elif activity.run_in is RunIn.THREAD:
             self._threads.submit(attempt)
         elif activity.run_in is RunIn.PROCESS:
@@ -158,14 +158,6 @@ class Engine:
         else:
             attempt.entered = True
             self._finish(attempt, call(activity, attempt.context(), attempt.dispatch.input))
-
-    async def _run_async(self, attempt: Attempt, activity: Activity[..., Any]) -> None:
-        # A task that is cancelled before its first step never gets here, so `_stop` leaves those to this check.
-        if attempt.stop is not None:
-            self._finish(attempt, None)
-            return
-        attempt.entered = True
-        self._finish(attempt, await call_async(activity, attempt.context(), attempt.dispatch.input))
 
     def _outlived_grace(self, attempt: Attempt) -> None:
         if attempt.stop is not Stop.LEASE_LOST:
@@ -204,8 +196,7 @@ class Engine:
         self._alive.pop(attempt.key, None)
         self._had.put(attempt.key, True)
 
-    def _acknowledged(self, sent: Sent) -> None:
-        report, attempt = sent
+    def _acknowledged(self, report: Report, attempt: Attempt) -> None:
         if not attempt.settled:
             attempt.settle()
         if report.__class__ is not TaskReportedStarted:

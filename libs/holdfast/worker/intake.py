@@ -161,8 +161,9 @@ class Intake:
     # Committing.
 
     def _on_progress(self, partition: Partition) -> None:
-        self._progressed[partition] = None
-        self._progress.set()
+        if partition not in self._progressed:
+            self._progressed[partition] = None
+            self._progress.set()
         if not partition.entries:
             self._settled.set()
 

@@ -14,28 +14,29 @@ class Recall(Generic[K, V]):
     """A dict that forgets what was put in first. Insertion order is all the order it needs: a dispatch that is
     delivered twice comes twice within one rebalance, not within days.
 
-    An OrderedDict, because finding the first key of a plain dict walks over all the deleted ones before it."""
+    An OrderedDict, because finding the first key of a plain dict walks over all the deleted ones before it. `items` is
+    for the hot path, which only asks and should not pay for a call."""
 
-    __slots__ = ("_items", "_max")
+    __slots__ = ("_max", "items")
 
     def __init__(self, items_max: int) -> None:
-        self._items: OrderedDict[K, V] = OrderedDict()
+        self.items: OrderedDict[K, V] = OrderedDict()
         self._max = items_max
 
     def put(self, key: K, value: V) -> None:
-        items = self._items
+        items = self.items
         items[key] = value
         if len(items) > self._max:
             items.popitem(last=False)
 
     def get(self, key: K) -> V | None:
-        return self._items.get(key)
+        return self.items.get(key)
 
     def pop(self, key: K) -> V | None:
-        return self._items.pop(key, None)
+        return self.items.pop(key, None)
 
     def __contains__(self, key: K) -> bool:
-        return key in self._items
+        return key in self.items
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)

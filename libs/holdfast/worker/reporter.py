@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import TypeAlias
 
 from holdfast.contracts.messages import encode_report
 from holdfast.contracts.topics import REPORTS
@@ -25,15 +25,14 @@ resend_delay_s = 0.5
 _TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
 
 
-class Sent(NamedTuple):
-    report: Report
-    attempt: Attempt
+Sent: TypeAlias = tuple[Report, Attempt]
+_new = tuple.__new__  # What a NamedTuple does, without its Python-level constructor.
 
 
 class Reporter:
     """Lives on the event loop. `acknowledged` is called once for every report that Kafka has."""
 
-    def __init__(self, open_producer: Callable[[], Producer], acknowledged: Callable[[Sent], None]) -> None:
+    def __init__(self, open_producer: Callable[[], Producer], acknowledged: Callable[[Report, Attempt], None]) -> None:
         self._open = open_producer
         self._producer: Producer | None = None
         self._acknowledged = acknowledged
@@ -54,7 +53,7 @@ class Reporter:
             self._idle.clear()
             self.acknowledged_at = self._loop.time()
         self.unacknowledged += 1
-        self._batch.append(Sent(report, attempt))
+        self._batch.append((report, attempt))
         if not self._scheduled:
             # Everything that is said in one turn of the loop goes out together.
             self._scheduled = True
@@ -93,14 +92,16 @@ class Reporter:
         if self._producer is None:
             self._producer = self._open()
             self.producers += 1
-        messages = [Message(REPORTS, sent[0].instance.encode(), _encode(sent[0])) for sent in batch]
+        messages = [
+            _new(Message, (REPORTS, report.instance.encode(), _encode(report), (), None)) for report, _ in batch
+        ]
         self._producer.publish(messages, partial(self._delivered, batch))
 
     def _delivered(self, batch: list[Sent], deliveries: list[Delivery]) -> None:
         failed: list[tuple[Sent, DeliveryError]] = []
         for sent, delivery in zip(batch, deliveries, strict=True):
             if delivery[3] is None:
-                self._acknowledged(sent)
+                self._acknowledged(*sent)
             else:
                 failed.append((sent, delivery[3]))
         if len(failed) < len(batch):
@@ -118,8 +119,9 @@ class Reporter:
             if error.permanent and self.refused != error:
                 self.refused = error
                 _log.error("kafka does not take reports (%s); trying on", error.message)
-            if error.name in _TOO_LARGE and isinstance(sent.report, TaskReportedCompleted):
-                again.append(Sent(_too_large(sent.report, error), sent.attempt))
+            report, attempt = sent
+            if error.name in _TOO_LARGE and isinstance(report, TaskReportedCompleted):
+                again.append((_too_large(report, error), attempt))
             else:
                 again.append(sent)
         self.resent += len(again)
@@ -130,7 +132,7 @@ class Reporter:
 
     def _requeue(self, again: list[Sent]) -> None:
         # Not a `started` whose attempt has ended since: its outcome says more, and this would come after it.
-        needed = [sent for sent in again if not (sent.attempt.ended and isinstance(sent.report, TaskReportedStarted))]
+        needed = [sent for sent in again if not (sent[1].ended and isinstance(sent[0], TaskReportedStarted))]
         self.unacknowledged -= len(again) - len(needed)
         if not self.unacknowledged:
             self._idle.set()

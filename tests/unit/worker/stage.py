@@ -1,7 +1,7 @@
 """A stage for workers: an in-memory Kafka, and the coordinator played by the test.
 
-The test writes dispatches and cancellations and reads the reports. Nothing here waits for time: `until` gives the loop its
-turns until something is so, and fails with what there was instead if it never is.
+The test writes dispatches and cancellations and reads the reports. Nothing here waits for time: `until` gives the loop
+its turns until something is so, and fails with what there was instead if it never is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,18 @@ from holdfast.log.memory import MemoryLog
 from holdfast.log.memory_admin import MemoryAdmin
 from holdfast.log.memory_consumer import MemoryConsumer, MemoryTail
 from holdfast.log.memory_producer import MemoryProducer
-from holdfast.log.protocol import Admin, Assignments, Consumer, Message, OnDeliveries, Producer, Record, Tail, TopicPartition, TopicSpec
+from holdfast.log.protocol import (
+    Admin,
+    Assignments,
+    Consumer,
+    Message,
+    OnDeliveries,
+    Producer,
+    Record,
+    Tail,
+    TopicPartition,
+    TopicSpec,
+)
 from holdfast.worker import Activity, Worker
 from holdfast.worker.process import Options, WorkerProcess
 
@@ -34,7 +45,7 @@ async def until(holds: Callable[[], Any], what: Callable[[], object] = lambda: "
     """Wait for a condition. The limit is only there for tests that fail."""
     try:
         async with asyncio.timeout(patience_s):
-            while not holds():
+            while not holds():  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
     except TimeoutError:
         raise AssertionError(f"never came true; there was {what()}") from None
@@ -123,9 +134,7 @@ class Stage:
         return self.send(self.make(activity, input, **other), partition)
 
     def cancel(self, dispatch: Dispatch, reason: str = "cancelled", holder: str | None = None) -> None:
-        told = Cancellation(
-            dispatch.instance, dispatch.execution, dispatch.path, dispatch.fence, holder, reason
-        )
+        told = Cancellation(dispatch.instance, dispatch.execution, dispatch.path, dispatch.fence, holder, reason)
         self.write(CANCELLATIONS, encode_cancellation(told), 0)
 
     def write(self, topic: str, value: bytes, partition: int | None = None) -> None:

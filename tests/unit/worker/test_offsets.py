@@ -1,4 +1,4 @@
-"""Kafka looks after a task until a report about it is acknowledged; then, and not before, its offset may be committed."""
+"""Kafka looks after a task until a report about it is acknowledged; not before may its offset be committed."""
 
 import asyncio
 from collections.abc import Callable

@@ -110,7 +110,9 @@ async def test_a_result_that_cannot_be_kept_fails_for_good_and_says_why(result: 
     assert says in done.error.message
 
 
-@pytest.mark.parametrize("value", [None, "null", {"a": None, "NaN": "Infinity"}, [1.5, True], "\\u0000 as text", "日本"])
+@pytest.mark.parametrize(
+    "value", [None, "null", {"a": None, "NaN": "Infinity"}, [1.5, True], "\\u0000 as text", "日本"]
+)
 async def test_odd_but_good_values_come_through_unchanged(value: object) -> None:
     stage = Stage()
     async with stage.worker([plain]):
