@@ -1,7 +1,7 @@
 """The shop's own memory of what really happened: a small SQLite file that all its workers share.
 
 An activity runs at least once. So each effect is booked under `ctx.effect_key`, which is the same for every attempt
-of a task: a second attempt finds it booked and changes nothing. `calls` keeps every attempt, `effects` each effect once.
+of a task: a second attempt finds it booked and changes nothing. `calls` keeps every attempt, `effects` every effect.
 """
 
 import os

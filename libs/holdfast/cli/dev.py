@@ -52,7 +52,7 @@ def dev(
         say=(lambda text: None) if json else (lambda text: say(plain(text))),
     )
     environment = folder / "dev.env"
-    with _ended_by_signals():
+    with ended_by_signals():
         try:
             system.start()
             for number, target in enumerate(worker or [], 1):
@@ -69,7 +69,7 @@ def dev(
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """SIGTERM ends it as Ctrl-C does. While it stops, a second one is not heard, so that nothing is left over."""
 
     def end(number: int, frame: object) -> None:

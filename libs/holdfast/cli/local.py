@@ -45,10 +45,12 @@ class LocalSystem:
         env: Mapping[str, str] | None = None,
         partitions: int | None = None,
         temporary: bool = False,
+        logs: Path | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
+        """`logs` is where each process's log goes: `<folder>/logs` unless they shall outlive a temporary folder."""
         self.folder = folder.absolute()
-        self.logs = self.folder / "logs"
+        self.logs = self.folder / "logs" if logs is None else logs.absolute()
         self.stack = Stack(self.folder, say=say, temporary=temporary)
         self._wanted = {"coordinator": coordinators, "relay": relays, "recovery": recoveries}
         self._env = dict(env or {})

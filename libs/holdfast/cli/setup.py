@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast.contracts.definitions import parse_definition
+from holdfast.contracts.definitions import compile_definition
 from holdfast.contracts.topics import INBOX, TopicSpec, check_topics, partitions_default, required_topics
 from holdfast.core.errors import Refused
 from holdfast.log import protocol as log
@@ -101,7 +101,7 @@ async def _known(postgres: str) -> tuple[int | None, set[str]]:
         recorded = await PostgresCoordinatorStore(database).partition_count()
         queues: set[str] = set()
         for stored in await PostgresDefinitionStore(database).definitions():
-            queues |= {task.queue for task in parse_definition(stored.body).tasks.values() if task.queue}
+            queues |= {task.queue for task in compile_definition(stored.body).tasks.values() if task.queue}
     finally:
         await database.close()
     return recorded, queues

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from holdfast.client.replay import Replay, Rows, replay
-from holdfast.contracts.definitions import parse_definition
+from holdfast.contracts.definitions import compile_definition
 from holdfast.core.changes import InstanceRow
 from holdfast.core.definition import Definition
 from holdfast.core.errors import HoldfastError, Transient
@@ -132,7 +132,7 @@ class Verifier:
         if name not in self._definitions:
             stored = await self._stored.definition(*name)
             try:
-                self._definitions[name] = None if stored is None else parse_definition(stored.body)
+                self._definitions[name] = None if stored is None else compile_definition(stored.body)
             except HoldfastError:
                 self._definitions[name] = None
         return self._definitions[name]
