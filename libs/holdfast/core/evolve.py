@@ -152,6 +152,8 @@ def _task_failed(state: State, event: e.TaskFailed | e.TaskTimedOut) -> None:
     _end(state, task, status, retrying=not event.final)
     task.attempt = event.attempt
     task.error = event.error
+    task.handed_back = 0  # Somebody had the handler, or nobody did for too long: either way a row of hand-backs ends.
+    task.handed_back_since = None
     if event.outcome is e.Outcome.UNKNOWN:
         task.unknown = True
 
@@ -162,7 +164,8 @@ def _task_handed_back(state: State, event: e.TaskHandedBack) -> None:
         task.unknown = True  # It was interrupted in the middle: its effect may have happened.
     _end(state, task, T.QUEUED, retrying=True)
     task.handed_back = event.count
-    task.handed_back_since = event.since
+    # Only a missing handler is waited for; any other hand-back comes from a worker that has one.
+    task.handed_back_since = event.since if event.reason is HandBackReason.NO_HANDLER else None
 
 
 def _task_dispatch_lost(state: State, event: e.TaskDispatchLost) -> None:

@@ -35,7 +35,7 @@ class TaskState:
     holder: str | None = None
     renewals: int = 0
     expires_at: datetime | None = None
-    handed_back_since: datetime | None = None
+    handed_back_since: datetime | None = None  # the first in a row that found no handler
     handed_back: int = 0
     rejected: tuple[int, ...] = ()  # fences for which a rejection is on record
     lease_fence: int = 0  # the fence of its newest lease; tells whether an end has a lease to end as well
