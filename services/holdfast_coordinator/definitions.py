@@ -1,7 +1,6 @@
 """Compiled definitions, kept for as long as the process lives: a stored version never changes."""
 
 from holdfast.contracts.definitions import compile_definition
-
 from holdfast.core.definition import Definition
 from holdfast.core.errors import Corrupt
 from holdfast.store.protocol import CoordinatorStore

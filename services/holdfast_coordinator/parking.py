@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from holdfast.kit.logging import Logger
-
 from holdfast.contracts.frame import FramedMessage
 from holdfast.core.errors import Corrupt, HoldfastError
 from holdfast.core.ids import InstanceId
+from holdfast.kit.logging import Logger
 from holdfast.log.protocol import Record
 from holdfast.store.errors import Unstorable
 from holdfast.store.protocol import CoordinatorStore

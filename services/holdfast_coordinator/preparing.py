@@ -3,14 +3,13 @@
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
-from holdfast.kit.clock import DatabaseClock
-
 from holdfast.contracts.frame import encode_frame
 from holdfast.contracts.topics import COMMANDS
 from holdfast.core import inputs as i
 from holdfast.core.errors import Corrupt, Fenced
 from holdfast.core.ids import InstanceId, split_key
 from holdfast.core.state import State
+from holdfast.kit.clock import DatabaseClock
 from holdfast.log.protocol import Record
 from holdfast.store.protocol import CoordinatorStore
 from holdfast.store.rows import CommandKey, CommandRow, Commit, Loaded, LoadedInstance, ParkedInput, ParkedTry

@@ -28,7 +28,6 @@ from holdfast_coordinator.pipeline import Pipeline
 from holdfast_coordinator.preparing import Preparer
 from holdfast_coordinator.settings import CoordinatorSettings
 
-
 T = TypeVar("T")
 
 
@@ -40,7 +39,7 @@ def run() -> int:
 async def _body(settings: CoordinatorSettings, runtime: Runtime) -> None:
     holder = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
     runtime.health.check("partitions", lambda: "not assigned any partition yet")
-    kafka = settings.kafka_config(f"holdfast-coordinator-{holder}")
+    kafka = settings.kafka_client(f"holdfast-coordinator-{holder}")
     stores = await _patiently("Postgres", runtime, lambda: open_stores(settings.postgres, "coordinator"))
     if stores is None:
         return
