@@ -104,9 +104,17 @@ class Leases:
         for partition, (until, end) in list(self._open.items()):
             if positions[partition][1] < end:
                 continue
-            lapsed = await self._store.lapsed_leases(partition, until, end, limit=self._page_rows)
+            await self._settle_one(partition, until, end)
             del self._open[partition]
-            await self._expire(partition, until, lapsed)
+
+    async def _settle_one(self, partition: int, until: datetime, end: int) -> None:
+        after: DueLease | None = None
+        while True:
+            page = await self._store.lapsed_leases(partition, until, end, limit=self._page_rows, after=after)
+            await self._expire(partition, until, page)
+            if len(page) < self._page_rows:
+                return
+            after = page[-1]
 
     async def _expire(self, partition: int, until: datetime, lapsed: list[DueLease]) -> None:
         now = self._clock()

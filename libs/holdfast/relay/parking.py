@@ -15,6 +15,7 @@ from holdfast.log.protocol import Message
 from holdfast.relay import metrics
 from holdfast.relay.lane import Lane, Row
 from holdfast.store.protocol import OutboxStore
+from holdfast.store.rows import Publisher as PublisherRow
 
 _log = logging.getLogger(__name__)
 
@@ -69,14 +70,20 @@ class Parking:
         while self._jobs:
             job = self._jobs.popleft()
             for parked in job.messages:
-                await self._write(job, parked)
-            self._on_parked(job.generation, job.lane, job.row)
+                if not await self._write(job, parked):
+                    break
+            else:
+                self._on_parked(job.generation, job.lane, job.row)
 
-    async def _write(self, job: _Job, parked: Parked) -> None:
+    async def _write(self, job: _Job, parked: Parked) -> bool:
+        """False when the partition is not ours any more."""
         message = parked.message
         body = encode_frame([message[:4]])
         while not job.lane.dropped:
             try:
+                # A zombie must not park what its successor has published: only the holder's epoch moves `done`.
+                if not await self._store.advance([PublisherRow(job.lane.partition, job.lane.epoch, job.lane.done)]):
+                    return False
                 await self._store.park_outbox(
                     job.lane.partition,
                     job.row.number,
@@ -91,4 +98,5 @@ class Parking:
                 await asyncio.sleep(_RETRY_S)
             else:
                 metrics.messages_parked.labels(message.topic).inc()
-                return
+                return True
+        return False

@@ -88,7 +88,7 @@ class PartitionPublisher:
         size = sum([len(message[2] or b"") + _MESSAGE_OVERHEAD_BYTES for message in whole])
         row = Row(number, whole, None, size)
         self.in_flight_bytes += size
-        if not self.has_room:
+        if self.in_flight_bytes >= self._bytes_max:
             self._room.clear()
         lane.push(row)
         if lane.parked:

@@ -92,7 +92,7 @@ class RecoveryRows:
             if (timer.key, timer.token) in self.timers:
                 self.sent[timer.key, timer.token] = offset
 
-    async def unanswered_timers(self, *, limit: int) -> list[DueTimer]:
+    async def unanswered_timers(self, *, limit: int, claim_s: float = 10.0) -> list[DueTimer]:
         return [self.timers[key] for key, offset in self.sent.items() if offset < self.inbox[0][2]][:limit]
 
     async def wait_for_timers(self, timeout_s: float) -> None:
@@ -112,10 +112,14 @@ class RecoveryRows:
             for lease in self.leases
         ]
 
-    async def lapsed_leases(self, partition: int, until: datetime, reports_end: int, *, limit: int) -> list[DueLease]:
+    async def lapsed_leases(
+        self, partition: int, until: datetime, reports_end: int, *, limit: int, after: DueLease | None = None
+    ) -> list[DueLease]:
         if self.inbox[partition][1] < reports_end:
             return []
-        return [lease for lease in self.leases if min(lease.expires_at, lease.timeout_at) <= until][:limit]
+        due = [lease for lease in self.leases if min(lease.expires_at, lease.timeout_at) <= until]
+        start = 0 if after is None else due.index(after) + 1
+        return due[start : start + limit]
 
     async def partitions_with_due_leases(self, until: datetime) -> dict[int, float]:
         due = [lease for lease in self.leases if min(lease.expires_at, lease.timeout_at) <= until]
@@ -124,8 +128,10 @@ class RecoveryRows:
     async def next_lease_due(self) -> datetime | None:
         return min((min(lease.expires_at, lease.timeout_at) for lease in self.leases), default=None)
 
-    async def queued_since(self, before: datetime, *, limit: int) -> list[QueuedTask]:
-        return [task for task in self.queued if task.queued_at <= before][:limit]
+    async def queued_since(self, before: datetime, *, limit: int, after: QueuedTask | None = None) -> list[QueuedTask]:
+        due = [task for task in self.queued if task.queued_at <= before]
+        start = 0 if after is None else due.index(after) + 1
+        return due[start : start + limit]
 
     async def still_queued(self, tasks: Sequence[QueuedTask]) -> list[QueuedTask]:
         return [task for task in tasks if task in self.queued]
@@ -135,6 +141,9 @@ class RecoveryRows:
 
     async def outbox_positions(self) -> dict[int, tuple[int, int]]:
         return self.outbox
+
+    async def close(self) -> None:
+        pass
 
     async def parked_instances(self, partitions: Sequence[int]) -> set[str]:
         return self.parked
@@ -204,8 +213,19 @@ class Shop(World):
         self.scanner = MemoryScanner(self.log)
         self.dispatches = self.loop()
 
-    def loop(self, **settings: int) -> LostDispatches:
-        return LostDispatches(self.rows, self.admin, self.scanner, self.sender, **settings)
+    def loop(
+        self, *, page_rows: int = 5000, backlog_records_max: int = 1000, publish_wait_s: float = 0.0
+    ) -> LostDispatches:
+        return LostDispatches(
+            self.rows,
+            self.rows,
+            self.admin,
+            self.scanner,
+            self.sender,
+            publish_wait_s=publish_wait_s,
+            page_rows=page_rows,
+            backlog_records_max=backlog_records_max,
+        )
 
     def commit(self, offset: int) -> None:
         self.log.group(f"holdfast.worker.{QUEUE}").committed[TopicPartition(TOPIC, 0)] = offset

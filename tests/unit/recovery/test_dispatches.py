@@ -39,8 +39,29 @@ async def test_one_that_is_not_published_yet_is_late_and_not_lost(shop: Shop) ->
     shop.dispatch(QUEUE, 1, publish=False)
     shop.rows.outbox[0] = (7, 6)
     assert await shop.look() == []
-    shop.rows.outbox[0] = (9, 7)  # Up to where it was when the task was seen; what came later does not matter.
+    shop.rows.outbox[0] = (7, 7)
     assert await shop.look() == [1]
+
+
+async def test_what_is_written_after_the_task_was_seen_does_not_matter(shop: Shop) -> None:
+    """The relay is always a little behind the newest row of a busy partition."""
+    shop.dispatches = shop.loop(publish_wait_s=5.0)
+    shop.dispatch(QUEUE, 1, publish=False)
+    shop.rows.outbox[0] = (7, 6)
+    look = asyncio.create_task(shop.look())
+    await asyncio.sleep(0.01)
+    shop.rows.outbox[0] = (9, 7)
+    assert await look == [1]
+
+
+async def test_every_page_is_looked_at(shop: Shop) -> None:
+    shop.dispatches = shop.loop(page_rows=10)
+    for fence in range(1, 36):
+        shop.dispatch(QUEUE, fence)
+    shop.commit(30)
+    assert [fence for _ in range(4) for fence in await shop.look()] == list(range(1, 31))
+    assert shop.scanner.scanned == 5
+    assert await shop.look() == list(range(1, 11))  # A new round: nobody has answered yet.
 
 
 async def test_a_parked_dispatch_waits_for_an_operator(shop: Shop) -> None:
