@@ -1,21 +1,38 @@
-"""Pauses between tries of the shell (Postgres or Kafka away): growing, capped, and not in step with other processes."""
+"""How long to wait before the shell tries again what is only away: capped, exponential, with jitter.
+
+Not for workflows: their delays are decided in the core, where chance is a function of the inputs.
+"""
+
+from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 
+@dataclass(slots=True)
 class Backoff:
-    """The first pause is short, because most outages are over at once; with jitter, so that not all come back together."""
+    """`next_s()` after each failure, `reset()` after a success.
 
-    def __init__(self, first_s: float = 0.1, factor: float = 2.0, cap_s: float = 5.0) -> None:
-        self._first_s = first_s
-        self._factor = factor
-        self._cap_s = cap_s
-        self._tries = 0
+    The delay is between half and all of initial x factor^n, so that many clients of one server that came back do not
+    come back in step. `chance` gives numbers from 0 to 1; a simulation gives its own.
+    """
+
+    initial_s: float = 0.05
+    factor: float = 2.0
+    cap_s: float = 5.0
+    chance: Callable[[], float] = random.random
+    failures: int = field(default=0, init=False)
 
     def next_s(self) -> float:
-        pause = min(self._cap_s, self._first_s * self._factor**self._tries)
-        self._tries = min(self._tries + 1, 32)
-        return pause * random.uniform(0.5, 1.0)
+        # Past the cap the power is not computed any more: after days of failures it would overflow.
+        delay = self.initial_s
+        for _ in range(self.failures):
+            delay *= self.factor
+            if delay >= self.cap_s:
+                break
+        self.failures += 1
+        return min(delay, self.cap_s) * (0.5 + 0.5 * self.chance())
 
     def reset(self) -> None:
-        self._tries = 0
+        self.failures = 0

@@ -1,86 +1,113 @@
-"""/healthz, /readyz and /metrics, from a thread of their own, so that they answer also while the event loop is busy.
+"""`/healthz`, `/readyz` and `/metrics`, answered by a thread of their own, also while the event loop is busy.
 
-Healthy means that the loop still turns; unhealthy asks for a restart. Ready means that the work goes on; not ready says
-which of the named checks fails and why, and asks for patience.
+Alive: the loop has turned lately and nothing fatal happened; a supervisor restarts what is not. Ready: every named
+check passes; a process whose Kafka or Postgres is away is alive and not ready, and restarting it would not help.
 """
+
+from __future__ import annotations
 
 import json
 import threading
 import time
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
-Check = Callable[[], str | None]
-"""None when all is well, else the reason why not. Called on the server's thread: only look, never wait."""
+from holdfast.kit import metrics
 
 
 class Health:
-    def __init__(self, *, silence_s_max: float = 30.0) -> None:
-        self._silence_s_max = silence_s_max
-        self._beat_at = time.monotonic()
-        self._checks: dict[str, Check] = {}
+    """What is known about this process. Every method may be called from any thread."""
+
+    def __init__(self, service: str, *, loop_silent_max_s: float = 30.0) -> None:
+        self._service = service
+        self._silent_max_s = loop_silent_max_s
+        self._lock = threading.Lock()
+        self._failing: dict[str, str] = {"starting": "the service has not said that it is ready"}
         self._fatal: str | None = None
-        self._server: ThreadingHTTPServer | None = None
+        self._ticked_at = time.monotonic()
+        metrics.ready.labels(service).set(0)
 
-    def beat(self) -> None:
-        self._beat_at = time.monotonic()
+    def tick(self) -> None:
+        """The event loop turned."""
+        self._ticked_at = time.monotonic()
 
-    def check(self, name: str, check: Check) -> None:
-        """Add or replace a readiness check."""
-        self._checks[name] = check
+    def started(self) -> None:
+        """Everything is in place: from here on only the named checks count."""
+        self.passes("starting")
+
+    def fails(self, check: str, reason: str) -> None:
+        with self._lock:
+            self._failing[check] = reason
+            metrics.ready.labels(self._service).set(0)
+
+    def passes(self, check: str) -> None:
+        with self._lock:
+            self._failing.pop(check, None)
+            metrics.ready.labels(self._service).set(0 if self._failing else 1)
 
     def fatal(self, reason: str) -> None:
-        self._fatal = reason
+        """This process cannot go on and should be replaced."""
+        self._fatal = self._fatal or reason
 
-    def unhealthy(self) -> str | None:
-        silence_s = time.monotonic() - self._beat_at
+    def not_alive(self) -> str | None:
+        """Why a supervisor should replace this process, or None."""
         if self._fatal is not None:
             return self._fatal
-        return f"the event loop has not turned for {silence_s:.0f} s" if silence_s > self._silence_s_max else None
+        silent_s = time.monotonic() - self._ticked_at
+        if silent_s > self._silent_max_s:
+            return f"the event loop has not turned for {silent_s:.0f} s"
+        return None
 
     def not_ready(self) -> dict[str, str]:
-        reasons = {name: check() for name, check in list(self._checks.items())}
-        found = {name: reason for name, reason in reasons.items() if reason is not None}
-        unhealthy = self.unhealthy()
-        return found if unhealthy is None else {"healthy": unhealthy, **found}
+        """The checks that fail and why; empty when ready."""
+        with self._lock:
+            failing = dict(self._failing)
+        dead = self.not_alive()
+        return failing if dead is None else {**failing, "alive": dead}
 
-    def serve(self, host: str, port: int) -> int:
-        """Listen; returns the port (any free one for 0)."""
-        handler = type("Handler", (_Handler,), {"health": self})
+
+class HealthServer:
+    """Serves one `Health` over HTTP."""
+
+    def __init__(self, health: Health, host: str, port: int) -> None:
+        handler = type("Handler", (_Handler,), {"health": health})
         self._server = ThreadingHTTPServer((host, port), handler)
         self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, name="holdfast-health", daemon=True).start()
+        self._thread = threading.Thread(target=self._server.serve_forever, name="holdfast-health", daemon=True)
+
+    @property
+    def port(self) -> int:
         return int(self._server.server_address[1])
 
-    def close(self) -> None:
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):
     health: Health
+    timeout = 5  # A client that says nothing does not keep a thread.
 
-    def do_GET(self) -> None:
-        match self.path.split("?", 1)[0]:
-            case "/healthz":
-                reason = self.health.unhealthy()
-                self._answer(200 if reason is None else 503, {"healthy": reason is None, "reason": reason})
-            case "/readyz":
-                reasons = self.health.not_ready()
-                self._answer(503 if reasons else 200, {"ready": not reasons, "reasons": reasons})
-            case "/metrics":
-                self._send(200, CONTENT_TYPE_LATEST, generate_latest())
-            case _:
-                self._answer(404, {"paths": ["/healthz", "/readyz", "/metrics"]})
+    def do_GET(self) -> None:  # The name that http.server calls.
+        path = self.path.split("?", 1)[0]
+        if path == "/healthz":
+            reason = self.health.not_alive()
+            self._json(reason is None, {"reason": reason} if reason else {})
+        elif path == "/readyz":
+            failing = self.health.not_ready()
+            self._json(not failing, {"failing": failing} if failing else {})
+        elif path == "/metrics":
+            self._answer(200, metrics.CONTENT_TYPE, metrics.exposition())
+        else:
+            self._answer(404, "text/plain", b"/healthz, /readyz or /metrics\n")
 
-    def _answer(self, status: int, body: dict[str, object]) -> None:
-        self._send(status, "application/json", json.dumps(body).encode() + b"\n")
+    def _json(self, good: bool, body: dict[str, object]) -> None:
+        self._answer(200 if good else 503, "application/json", json.dumps({"ok": good, **body}).encode() + b"\n")
 
-    def _send(self, status: int, content_type: str, body: bytes) -> None:
+    def _answer(self, status: int, content_type: str, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
@@ -88,4 +115,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """A probe every second is no news."""
+        """Probes come every few seconds; their lines would be most of the log."""

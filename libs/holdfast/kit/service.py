@@ -1,97 +1,135 @@
-"""What every service does once: logs, health, signals, a bounded drain, an exit code.
+"""How every service runs: signals, drain, health, exit codes.
 
-SIGTERM or Ctrl-C asks for a drain, and the body of the service returns when it has finished what it was doing. A second
-signal, or a drain that takes longer than `drain_s`, ends the process at once: nothing depends on a clean end.
+The first SIGTERM or SIGINT sets `runtime.stopping`; the body finishes what it has and returns. If that takes longer
+than `drain_s` it is cancelled, and a second signal ends the process at once: whatever was not finished is what the
+leases, fences and offsets are there for.
 """
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
 import signal
+import socket
+import sys
+import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from holdfast.kit.health import Health
-from holdfast.kit.logging import Logger, configure_logging, get_logger
-from holdfast.kit.settings import ServiceSettings
+from holdfast.kit import metrics
+from holdfast.kit.health import Health, HealthServer
+from holdfast.kit.logging import Logger, configure
+from holdfast.kit.settings import ProcessSettings
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_NOT_DRAINED = 3
+EXIT_INTERRUPTED = 130
 
-_BEAT_S = 1.0
+_TICK_S = 0.5
+_CANCEL_S = 5.0
 
 
 @dataclass(slots=True)
 class Runtime:
-    """What a service's body gets to see of its process."""
+    """What a service's body is given."""
 
     name: str
+    instance_id: str
     health: Health
     log: Logger
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def sleep(self, seconds: float) -> None:
-        """Sleeps, unless it is told to stop."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.stopping.wait(), seconds)
+    def stop(self, reason: str) -> None:
+        """Begin to drain, as a signal would."""
+        if not self.stopping.is_set():
+            self.log.info("draining", reason=reason)
+            metrics.draining.labels(self.name).set(1)
+            self.health.fails("draining", reason)
+            self.stopping.set()
 
 
-Body = Callable[[Runtime], Awaitable[None]]
+Body: TypeAlias = Callable[[Runtime], Awaitable[None]]
 
 
-def run_service(name: str, settings: ServiceSettings, body: Body) -> int:
-    configure_logging(name, level=settings.log_level, format=settings.log_format)
+def run_service(name: str, settings: ProcessSettings, body: Body) -> int:
+    """Run the body until it returns or the process is told to stop. Returns the exit code for `sys.exit`."""
+    # New for each start of a process: whoever comes back after a crash is somebody else.
+    instance_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    log = configure(name, instance_id, level=settings.log_level, style=settings.log_format)
+    health = Health(name, loop_silent_max_s=settings.loop_silent_max_s)
+    runtime = Runtime(name, instance_id, health, log)
+    with contextlib.ExitStack() as stack:
+        if settings.health_port:
+            server = HealthServer(health, settings.health_host, settings.health_port)
+            server.start()
+            stack.callback(server.stop)
+        log.info("starting", pid=os.getpid(), health_port=settings.health_port)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            code = runner.run(_supervise(runtime, settings.drain_s, body))
+            if code == EXIT_NOT_DRAINED:
+                # A thread that hangs would keep the interpreter from ending, which is what was to be bounded.
+                log.error("stopped", code=code)
+                sys.stderr.flush()
+                os._exit(code)
+    log.info("stopped", code=code)
+    return code
+
+
+async def _supervise(runtime: Runtime, drain_s: float, body: Body) -> int:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, runtime, number)
+    ticking = asyncio.create_task(_tick(runtime))
+    working = asyncio.ensure_future(body(runtime))
+    stopping = asyncio.create_task(runtime.stopping.wait())
+    try:
+        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            await asyncio.wait([working], timeout=drain_s)
+        return await _outcome(runtime, working, drain_s)
+    finally:
+        ticking.cancel()
+        stopping.cancel()
+
+
+async def _outcome(runtime: Runtime, working: asyncio.Future[None], drain_s: float) -> int:
+    if not working.done():
+        runtime.log.error("not_drained", drain_s=drain_s)
+        working.cancel()
+        await asyncio.wait([working], timeout=_CANCEL_S)
+        return EXIT_NOT_DRAINED
+    problem = None if working.cancelled() else working.exception()
+    if problem is not None:
+        runtime.health.fatal(repr(problem))
+        runtime.log.error("failed", error=str(problem), exc_info=problem)
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+def _on_signal(runtime: Runtime, number: signal.Signals) -> None:
+    if runtime.stopping.is_set():
+        runtime.log.warning("stopped_at_once", signal=number.name)
+        sys.stderr.flush()
+        os._exit(EXIT_INTERRUPTED)
+    runtime.stop(number.name)
+
+
+async def _tick(runtime: Runtime) -> None:
+    loop = asyncio.get_running_loop()
+    lag = metrics.loop_lag_seconds.labels(runtime.name)
+    while True:
+        due = loop.time() + _TICK_S
+        runtime.health.tick()
+        await asyncio.sleep(_TICK_S)
+        lag.set(max(0.0, loop.time() - due))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(_run(name, settings, body))
-    return uvloop.run(_run(name, settings, body))
-
-
-async def _run(name: str, settings: ServiceSettings, body: Body) -> int:
-    runtime = Runtime(name, Health(), get_logger(f"holdfast.{name}"))
-    log = runtime.log
-    _listen_to_signals(runtime)
-    if settings.health_port:
-        runtime.health.serve(settings.health_host, settings.health_port)
-    beat = asyncio.create_task(_beat(runtime), name="holdfast-beat")
-    work = asyncio.ensure_future(body(runtime))
-    log.info("service_started", pid=os.getpid())
-    try:
-        await asyncio.wait([work, asyncio.create_task(runtime.stopping.wait())], return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            runtime.health.check("draining", lambda: "draining")
-            log.info("service_draining", drain_s=settings.drain_s)
-            await asyncio.wait([work], timeout=settings.drain_s)
-        if not work.done():
-            log.error("service_not_drained", drain_s=settings.drain_s)
-            return EXIT_NOT_DRAINED
-        work.result()
-        log.info("service_stopped")
-        return EXIT_OK
-    except Exception:
-        log.exception("service_failed")
-        return EXIT_FAILED
-    finally:
-        beat.cancel()
-        work.cancel()
-        runtime.health.close()
-
-
-async def _beat(runtime: Runtime) -> None:
-    while True:
-        runtime.health.beat()
-        await asyncio.sleep(_BEAT_S)
-
-
-def _listen_to_signals(runtime: Runtime) -> None:
-    def told() -> None:
-        if runtime.stopping.is_set():
-            runtime.log.warning("service_killed_by_second_signal")
-            os._exit(EXIT_NOT_DRAINED)
-        runtime.stopping.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
+        return None  # Not on every platform; the standard loop is slower and does the same.
+    return uvloop.new_event_loop

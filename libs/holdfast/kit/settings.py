@@ -1,67 +1,117 @@
-"""Settings that every service shares. One class per service, read only where it starts; each setting says what it is.
+"""Settings that every service has; read once, in `__main__`, from variables named HOLDFAST_...
 
-The environment is the only source: HOLDFAST_KAFKA is `kafka` here. `holdfast dev` writes `.holdfast/dev.env`, which the
-command line reads before anything else, for whatever the environment does not say.
+Each has a default that works on one machine and a description that the documentation is generated from.
 """
+
+from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from holdfast.log.kafka_config import KafkaConfig
 
 DEV_ENV = Path(".holdfast") / "dev.env"
 
 
-class ServiceSettings(BaseSettings):
+class KafkaSettings(BaseSettings):
+    """Where Kafka is."""
+
     model_config = SettingsConfigDict(env_prefix="HOLDFAST_", extra="ignore")
 
-    kafka: str = Field("127.0.0.1:9092", description="Kafka's bootstrap servers")
-    kafka_config: str = Field(
-        "", description="More librdkafka settings for every client, as JSON or `name=value,...` (TLS, SASL)"
+    kafka: str = Field("127.0.0.1:9092", description="Kafka's bootstrap servers, host:port separated by commas")
+    kafka_config: Annotated[dict[str, str], NoDecode] = Field(
+        default_factory=dict,
+        repr=False,
+        description="More librdkafka settings for every client (TLS, SASL), as JSON or as name=value,name=value",
     )
-    postgres: str = Field(
-        "postgresql://holdfast:holdfast@127.0.0.1:5432/holdfast", description="Where the event store is"
+
+    @field_validator("kafka_config", mode="before")
+    @classmethod
+    def _parse_kafka_config(cls, given: object) -> object:
+        if not isinstance(given, str):
+            return given
+        text = given.strip()
+        if text.startswith("{"):
+            return {
+                name: value if isinstance(value, str) else json.dumps(value) for name, value in json.loads(text).items()
+            }
+        pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+        if any(not separator for _, separator, _ in pairs):
+            raise ValueError("expected JSON, or name=value,name=value (values with a comma need the JSON form)")
+        return {name.strip(): value.strip() for name, _, value in pairs}
+
+    def kafka_client(self, client_id: str = "holdfast") -> KafkaConfig:
+        return KafkaConfig(self.kafka, self.kafka_config, client_id)
+
+
+class PostgresSettings(BaseSettings):
+    """Where Postgres is."""
+
+    model_config = SettingsConfigDict(env_prefix="HOLDFAST_", extra="ignore")
+
+    # A secret: the DSN carries a password, and settings are logged at the start.
+    postgres: SecretStr = Field(
+        SecretStr("postgresql://holdfast:holdfast@127.0.0.1:5432/holdfast"),
+        description="The DSN of Holdfast's database",
     )
+
+    @property
+    def postgres_dsn(self) -> str:
+        return self.postgres.get_secret_value()
+
+
+class ProcessSettings(BaseSettings):
+    """How a process shows itself and stops."""
+
+    model_config = SettingsConfigDict(env_prefix="HOLDFAST_", extra="ignore")
+
     health_host: str = Field(
-        "127.0.0.1", description="Where /healthz, /readyz and /metrics listen; 0.0.0.0 in a container"
+        "127.0.0.1", description="Address of /healthz, /readyz and /metrics; 0.0.0.0 in containers"
     )
-    health_port: int = Field(0, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics; 0 is none")
-    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR")
-    log_format: Literal["json", "console"] = Field("json", description="json for machines, console for people")
-    drain_s: float = Field(30.0, ge=0, description="How long a service may take to finish after SIGTERM")
+    health_port: int = Field(0, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics; 0 turns them off")
+    loop_silent_max_s: float = Field(30.0, gt=0, description="/healthz fails when the event loop is stuck for longer")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="The least that is logged")
+    log_format: Literal["json", "console"] = Field("json", description="Log lines for machines or for people")
+    drain_s: float = Field(30.0, ge=0, description="How long a process may take to finish after SIGTERM")
 
-    def kafka_client(self, client_id: str) -> KafkaConfig:
-        return KafkaConfig(self.kafka, parse_kafka_config(self.kafka_config), client_id)
-
-
-def parse_kafka_config(text: str) -> dict[str, str]:
-    text = text.strip()
-    if not text:
-        return {}
-    if text.startswith("{"):
-        return {str(name): str(value) for name, value in json.loads(text).items()}
-    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-    for name, equals, _ in pairs:
-        if not equals:
-            raise ValueError(f"HOLDFAST_KAFKA_CONFIG: {name!r} has no value; write name=value,name=value or JSON")
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _upper(cls, given: object) -> object:
+        return given.upper() if isinstance(given, str) else given
 
 
-def kafka_from_env() -> str:
-    return ServiceSettings().kafka
+class ServiceSettings(KafkaSettings, PostgresSettings, ProcessSettings):
+    """What a service on Kafka and Postgres needs; subclass it and add your own."""
 
 
-def load_dev_env(path: Path = DEV_ENV) -> bool:
-    """Take what `holdfast dev` wrote for everything that the environment does not say; True if there was such a file."""
-    if not path.is_file():
-        return False
-    for line in path.read_text().splitlines():
-        name, equals, value = line.strip().partition("=")
-        if equals and not name.startswith("#"):
-            os.environ.setdefault(name.removeprefix("export ").strip(), value.strip().strip("'\""))
-    return True
+def kafka_from_env() -> KafkaConfig:
+    return KafkaSettings().kafka_client()
+
+
+def load_dev_env(folder: Path | None = None) -> Path | None:
+    """Take what `holdfast dev` wrote for the other commands, from this folder or the nearest one above.
+
+    For the command line only. Variables that are set already win. Returns the file that was read.
+    """
+    here = (folder or Path.cwd()).resolve()
+    for where in (here, *here.parents):
+        file = where / DEV_ENV
+        if file.is_file():
+            for name, value in _variables(file.read_text()):
+                os.environ.setdefault(name, value)
+            return file
+    return None
+
+
+def _variables(text: str) -> list[tuple[str, str]]:
+    found = []
+    for line in text.splitlines():
+        name, separator, value = line.strip().removeprefix("export ").partition("=")
+        if separator and name.startswith("HOLDFAST_"):
+            found.append((name, value.strip().strip("\"'")))
+    return found

@@ -59,6 +59,7 @@ class KafkaConsumer(KafkaReader):
         self._seeks: deque[tuple[TopicPartition, int, int]] = deque()
         self._seeking: dict[TopicPartition, int] = {}
         self._seek_count = 0
+        self._commits: deque[Mapping[TopicPartition, int]] = deque()
         self._asking: concurrent.futures.Future[Mapping[TopicPartition, int]] | None = None
 
     # On the event loop.
@@ -88,16 +89,12 @@ class KafkaConsumer(KafkaReader):
             self._seeks.append((partition, offset, self._seek_count))
 
     async def commit(self, offsets: Mapping[TopicPartition, int], *, wait: bool = False) -> None:
-        wanted = [confluent_kafka.TopicPartition(*partition, offset) for partition, offset in offsets.items()]
-        if not wanted:
+        if not offsets:
             return
         if not wait:
-            try:
-                self._handle.commit(offsets=wanted, asynchronous=True)
-            except (KafkaException, RuntimeError) as problem:
-                self.errors["commit"] += 1
-                _log.warning("commit of offsets: %s", problem)
+            self._commits.append(offsets)
             return
+        wanted = [confluent_kafka.TopicPartition(*partition, offset) for partition, offset in offsets.items()]
         done = await self._in_thread(lambda: self._handle.commit(offsets=wanted, asynchronous=False), "commit")
         for partition in done or ():
             if partition.error is not None:
@@ -168,6 +165,7 @@ class KafkaConsumer(KafkaReader):
 
     def _each_round(self) -> None:
         super()._each_round()
+        self._send_commits()
         for _ in range(len(self._seeks)):
             partition, offset, number = self._seeks.popleft()
             if self._seeking.get(partition) != number:
@@ -180,6 +178,19 @@ class KafkaConsumer(KafkaReader):
                     continue
                 _log.warning("seek %s to %s: %s", partition, offset, problem)
             self._post(self._sought, partition, number)
+
+    def _send_commits(self) -> None:
+        latest: dict[TopicPartition, int] = {}
+        while self._commits:
+            latest.update(self._commits.popleft())
+        wanted = [
+            confluent_kafka.TopicPartition(*tp, offset) for tp, offset in latest.items() if tp in self._assigned_here
+        ]
+        if wanted:
+            try:
+                self._handle.commit(offsets=wanted, asynchronous=True)
+            except KafkaException as problem:
+                self._on_commit(problem.args[0], wanted)
 
     def _on_assign(self, handle: confluent_kafka.Consumer, given: list[confluent_kafka.TopicPartition]) -> None:
         partitions = _named(given)
@@ -209,6 +220,9 @@ class KafkaConsumer(KafkaReader):
         name: str,
     ) -> None:
         self._answer(asyncio.run_coroutine_threadsafe(question, self._loop), name)
+        if name == "revoked":
+            self._send_commits()
+        self._commits.clear()
         self._resume_all()  # librdkafka would remember the pause into the next assignment.
         self._assigned_here -= set(_named(given))
         handle.unassign()

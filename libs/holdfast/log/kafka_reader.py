@@ -1,7 +1,7 @@
 """One thread that reads Kafka for one event loop; what `KafkaConsumer` and `KafkaTail` share.
 
-Only the thread touches the consumer handle (commits that nobody waits for excepted): a commit that waited in another
-thread while this one polled was seen to wait forever (confluent-kafka 2.16.1). The thread polls, takes
+Only the thread touches the consumer handle: a commit from another thread while this one polled was seen to wait
+forever (confluent-kafka 2.16.1). The thread polls, takes
 whatever else is there without waiting, and hands the whole list over with one `call_soon_threadsafe`. The loop calls
 what it is handed in order, and rebalance callbacks run inside the thread's polls, so a question about a revoked
 partition reaches the loop after every record that was read of it: dropping what is buffered at that moment drops all.
