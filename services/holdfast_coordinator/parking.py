@@ -120,8 +120,8 @@ class Parking:
         if len(self._failures) > self._settings.poisoned_per_minute_max:
             example = next(iter(failed.values()), "")
             raise BadDeploy(
-                f"{len(self._failures)} instances could not be decided within a minute, e.g. {example}: this looks like "
-                "a bad deploy, not like bad inputs. Nothing is lost; start a version that can decide them."
+                f"{len(self._failures)} instances could not be decided within a minute, e.g. {example}: this looks "
+                "like a bad deploy, not like bad inputs. Nothing is lost; start a version that can decide them."
             )
 
 

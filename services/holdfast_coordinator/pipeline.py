@@ -1,7 +1,7 @@
 """The coordinator's loop: one batch commits while the next is read, decoded and decided.
 
-Everything that can go wrong with a commit ends in the same place, `_recover`: both batches are dropped with every cached
-state, the partitions' rows are read, and reading goes on where they say. So there is one way to be wrong and one way
+Everything that can go wrong with a commit ends in the same place, `_recover`: both batches are dropped with all cached
+states, the partitions' rows are read, and reading goes on where they say. So there is one way to be wrong and one way
 back, whatever happened: fenced, a conflict, a connection that broke with the outcome unknown.
 """
 

@@ -193,7 +193,7 @@ class Preparer:
         parked: frozenset[InstanceId],
         broken: dict[InstanceId, str],
     ) -> dict[InstanceId, str]:
-        """Returns what could not be decided, with the reason; all inputs of such an instance in this batch are parked."""
+        """Returns what could not be decided, with the reason; all inputs of such an instance are parked."""
         failed = dict(broken)
         for inbound in inputs:
             instance = inbound.instance_id

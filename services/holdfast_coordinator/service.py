@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 from uuid import uuid4
 
@@ -138,8 +139,7 @@ async def _patiently(what: str, runtime: Runtime, ask: Callable[[], Awaitable[T]
             runtime.health.check(what, lambda: None)
             return answer
         except (Transient, Refused) as problem:
-            reason = str(problem)
-            runtime.log.warning("coordinator_waits", needs=what, reason=reason)
-            runtime.health.check(what, lambda reason=reason: reason)
+            runtime.log.warning("coordinator_waits", needs=what, reason=str(problem))
+            runtime.health.check(what, partial(str, problem))
             await runtime.sleep(backoff.next_s())
     return None
