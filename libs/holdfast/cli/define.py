@@ -59,8 +59,8 @@ def define(
 ) -> None:
     """Validate workflow definitions and store them; all problems of all files are listed, each with its path.
 
-    A stored version never changes: the same content again is "unchanged", other content is refused until it has the next
-    version number. Workflows that run stay on their version.
+    A stored version never changes: the same content again is "unchanged", other content is refused until it has the
+    next version number. Workflows that run stay on their version.
 
     [bold]Examples[/bold]
 
@@ -75,7 +75,10 @@ def define(
         raise typer.Exit(int(ExitCode.REFUSED)) from None
     if check:
         names = [_name(definition) for _, definition in parsed]
-        write_json({"valid": names}) if json else [say(f"{plain(name)} is valid") for name in names]
+        if json:
+            write_json({"valid": names})
+        else:
+            say("\n".join(f"{plain(name)} is valid" for name in names))
         return
 
     async def work() -> Result:

@@ -118,7 +118,8 @@ async def _verify(reads: PostgresReads, scenes: Scenes) -> Scene:
     scene.check("every row is what the events say", not differences, told)
     counts = await _settled(reads)
     left = counts.leases + counts.timers + counts.outbox + counts.outbox_parked + counts.parked_inputs
-    scene.check("nothing is left over", left == 0, f"{counts.leases} leases, {counts.timers} timers, {counts.outbox} outbox")
+    seen = f"{counts.leases} leases, {counts.timers} timers, {counts.outbox} outbox rows, {counts.parked_inputs} parked"
+    scene.check("nothing is left over", left == 0, seen)
     scene.took_s = time.monotonic() - began
     return scene
 
@@ -147,7 +148,7 @@ def _examples() -> Path:
 def _show(scenes: list[Scene], ok: bool, took_s: float, logs: Path) -> None:
     shown = table("What happened", "", "should", "seen", "")
     for scene in scenes:
-        shown.add_row(f"[bold]({scene.name})[/bold]", f"[bold]{scene.title}[/bold]", f"[dim]{scene.took_s:.1f} s[/dim]", "")
+        shown.add_row(f"[bold]{scene.name}[/bold]", f"[bold]{scene.title}[/bold]", f"[dim]{scene.took_s:.1f} s[/dim]")
         for check in scene.checks:
             shown.add_row("", plain(check.what), plain(check.seen), _mark(check))
         shown.add_section()
