@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 
 class DatabaseClock:
-    """`now()` never goes backwards: when the database's clock was set back, it stands still until that has caught up."""
+    """`now()` never goes backwards: where the database's clock was set back, it stands still until that caught up."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -28,7 +28,7 @@ class DatabaseClock:
         self._read, self._read_at = db_time, self._monotonic()
 
     def at_least(self, moment: datetime) -> None:
-        """The database's clock has been seen past this moment by somebody else, e.g. who sent a tick when it was due."""
+        """Somebody else saw the database's clock past this moment, e.g. who sent a tick when it was due."""
         self._floor = max(self._floor, moment)
 
     def now(self) -> datetime:

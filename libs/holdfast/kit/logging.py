@@ -41,15 +41,16 @@ def configure(service: str, instance_id: str, *, level: str = "INFO", style: Log
     def identify(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         return {**identity, **event}
 
+    foreign: list[Processor] = [
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        identify,
+        *shared,
+    ]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[
-                structlog.stdlib.add_logger_name,
-                structlog.stdlib.PositionalArgumentsFormatter(),
-                identify,
-            ]
-            + shared,
+            foreign_pre_chain=foreign,
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *final],
         )
     )

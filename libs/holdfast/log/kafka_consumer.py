@@ -130,17 +130,22 @@ class KafkaConsumer(KafkaReader):
 
     async def _revoked_on_loop(self, partitions: list[TopicPartition]) -> None:
         self._drop(partitions)
+        held = [tp for tp in partitions if tp in self._assignment]
+        if not held:
+            return  # `assigned` never answered: nobody has anything to finish.
         try:
             async with asyncio.timeout(self._revoke_timeout_s):
-                await self._assignments.revoked(partitions)
+                await self._assignments.revoked(held)
         finally:
-            self._let_go(partitions)
+            self._let_go(held)
 
     async def _lost_on_loop(self, partitions: list[TopicPartition]) -> None:
         self._drop(partitions)
-        self._let_go(partitions)
-        async with asyncio.timeout(self._revoke_timeout_s):
-            await self._assignments.lost(partitions)
+        held = [tp for tp in partitions if tp in self._assignment]
+        self._let_go(held)
+        if held:
+            async with asyncio.timeout(self._revoke_timeout_s):
+                await self._assignments.lost(held)
 
     def _drop(self, partitions: list[TopicPartition]) -> None:
         self._buffer.drop(partitions)
