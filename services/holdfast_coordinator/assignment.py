@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from holdfast.core.errors import Refused, Transient
 from holdfast.kit.backoff import Backoff
 from holdfast.kit.clock import DatabaseClock
+from holdfast.kit.health import Health
 from holdfast.kit.logging import Logger
 from holdfast.log.protocol import TopicPartition
 from holdfast.relay.hosted import HostedPublisher
@@ -36,6 +37,7 @@ class Assignment:
         log: Logger,
         *,
         holder: str,
+        health: Health,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -45,11 +47,12 @@ class Assignment:
         self._publisher = publisher
         self._log = log
         self._holder = holder
+        self._health = health
         self._time = asyncio.get_running_loop().time
         self._reclaim_at: dict[int, float] = {}
         self.owned: dict[int, Owned] = {}
         self.generation = 0
-        self.error: str | None = None  # why nothing moves, for /readyz
+        self._faulty = False
         self.idle = asyncio.Event()  # no commit is under way
         self.idle.set()
 
@@ -74,9 +77,16 @@ class Assignment:
         return {place: offset for owned in self.owned.values() for place, offset in owned.offsets().items()}
 
     def fault(self, text: str) -> None:
-        if text != self.error:
+        """Nothing moves, and this is why; until the next commit or claim."""
+        if not self._faulty:
             self._log.warning("coordinator_waits", reason=text)
-        self.error = text
+        self._faulty = True
+        self._health.fails("commits", text)
+
+    def fine(self) -> None:
+        if self._faulty:
+            self._faulty = False
+            self._health.passes("commits")
 
     async def settle(self) -> list[Settled] | None:
         """What the rows of our partitions say; None if that cannot be learned now."""
@@ -138,7 +148,7 @@ class Assignment:
         if self._publisher is not None:
             await self._publisher.take(claims)
         metrics.owned.set(len(self.owned))
-        self.error = None
+        self.fine()
         return offsets
 
     def _let_go(self, partitions: list[int]) -> None:

@@ -1,7 +1,7 @@
 """Inputs to changes: `decide`, `evolve`, `project`, for every input of a batch, each instance on its own.
 
-An instance that cannot be decided takes nothing else down: everything it did in this batch is thrown away and its inputs
-are parked, in order, in the same commit that advances the offsets.
+An instance that cannot be decided takes nothing else down: everything it did in this batch is thrown away and its
+inputs are parked, in order, in the same commit that advances the offsets.
 """
 
 from datetime import datetime

@@ -1,8 +1,8 @@
 """From a record to an input: decoded, at home on its partition, or sent where it belongs.
 
-Three things can be wrong with a record, and each has its own way out. It does not decode: it goes to the DLQ with its
-reason. It lies on a partition that is not its instance's home (a strange key): it is forwarded there through the outbox,
-at most three times. It is a command that asks for something wrong: its sender is told.
+Three things can be wrong with a record, and each has its own way out. It does not decode: it goes to the DLQ with
+its reason. It lies on a partition that is not its instance's home (a strange key): it is forwarded there through
+the outbox, at most three times. It is a command that asks for something wrong: its sender is told.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,9 @@
 """A bad input never stops the line, and never overtakes.
 
-An instance whose decision raised waits in `parked_inputs` with everything that comes for it, in order. Its first input is
-tried again from there, a few times with growing pauses; then the instance is quarantined: rows kept, copies in the DLQ,
-timers and leases frozen. Many instances at once are not bad inputs but a bad deploy, so the coordinator stops.
+An instance whose decision raised waits in `parked_inputs` with everything that comes for it, in order. Its first
+input is tried again from there, a few times with growing pauses; then the instance is quarantined: rows kept,
+copies in the DLQ, timers and leases frozen. Many instances at once are not bad inputs but a bad deploy, so the
+coordinator stops.
 """
 
 from collections import deque

@@ -183,7 +183,7 @@ class Pipeline:
             self._assignment.idle.set()
         metrics.commit_seconds.observe(time.perf_counter() - began)
         self._clock.observe(committed.now)
-        self._assignment.error = None
+        self._assignment.fine()
         self._publish(batch, committed)
         self._cache.committed(batch.number, batch.touched())
         self._wakers.after(batch.commit, relay_waiting=committed.relay_waiting)

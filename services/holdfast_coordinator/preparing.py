@@ -63,7 +63,7 @@ class Preparer:
                 continue
             (last if record.topic == COMMANDS else first).append(found)
             if type(found.input) is i.TimerDue and found.input.due_at is not None:
-                self._clock.observe(found.input.due_at)
+                self._clock.at_least(found.input.due_at)
         batch.now = self._clock.now()
         batch.inputs = len(records)
         return batch, first + last

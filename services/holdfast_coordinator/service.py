@@ -1,11 +1,9 @@
 """The coordinator as a process: it assembles the parts and runs them until it is told to stop."""
 
-import os
-import socket
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TypeVar
-from uuid import uuid4
 
 from holdfast.contracts.topics import COORDINATOR_GROUP, INBOX, REPORTS, TICKS
 from holdfast.core.errors import Refused, Transient
@@ -38,10 +36,9 @@ def run() -> int:
 
 
 async def _body(settings: CoordinatorSettings, runtime: Runtime) -> None:
-    holder = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
-    runtime.health.check("partitions", lambda: "not assigned any partition yet")
+    holder = runtime.instance_id
     kafka = settings.kafka_client(f"holdfast-coordinator-{holder}")
-    stores = await _patiently("Postgres", runtime, lambda: open_stores(settings.postgres, "coordinator"))
+    stores = await _patiently("Postgres", runtime, lambda: open_stores(settings.postgres_dsn, "coordinator"))
     if stores is None:
         return
     try:
@@ -73,7 +70,9 @@ async def _coordinate(
     if settings.relay == "hosted":
         limits = HostedLimits(lease_s=settings.publisher_lease_s)
         publisher = HostedPublisher(lambda: KafkaProducer(kafka), stores.outbox, holder=holder, limits=limits)
-    assignment = Assignment(settings, stores.coordinator, cache, parking, clock, publisher, log, holder=holder)
+    assignment = Assignment(
+        settings, stores.coordinator, cache, parking, clock, publisher, log, holder=holder, health=runtime.health
+    )
     consumer = KafkaConsumer(
         kafka,
         INBOX,
@@ -94,21 +93,14 @@ async def _coordinate(
         log,
         batch_inputs_max=settings.batch_inputs_max,
     )
-    runtime.health.check("partitions", lambda: _why_not_ready(assignment))
     await consumer.start()
+    runtime.health.started()
     try:
         await pipeline.run(runtime.stopping)
     finally:
         await consumer.close()
         if publisher is not None:
             await publisher.close()
-
-
-def _why_not_ready(assignment: Assignment) -> str | None:
-    if assignment.error is not None:
-        return assignment.error
-    # With more coordinators than partitions some are spare: ready, with nothing to do.
-    return None
 
 
 async def _check_partitions(kafka: KafkaConfig, store: CoordinatorStore) -> int:
@@ -136,10 +128,11 @@ async def _patiently(what: str, runtime: Runtime, ask: Callable[[], Awaitable[T]
     while not runtime.stopping.is_set():
         try:
             answer = await ask()
-            runtime.health.check(what, lambda: None)
+            runtime.health.passes(what)
             return answer
         except (Transient, Refused) as problem:
             runtime.log.warning("coordinator_waits", needs=what, reason=str(problem))
-            runtime.health.check(what, partial(str, problem))
-            await runtime.sleep(backoff.next_s())
+            runtime.health.fails(what, str(problem))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(runtime.stopping.wait(), backoff.next_s())
     return None
