@@ -9,14 +9,18 @@ import threading
 import time
 from functools import cache
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.core.changes import Dispatch
 from holdfast.core.ids import Payload
+from holdfast.kit.logging import LogFormat, configure
 from holdfast.worker.activity import Activity, find_activity
 from holdfast.worker.calls import call
 from holdfast.worker.context import ActivityContext
 from holdfast.worker.outcome import Outcome, failure
+
+ChildLogs: TypeAlias = tuple[str, str, LogFormat]
+"""The holder, and how its log lines look: a child's look the same."""
 
 
 class Request(NamedTuple):
@@ -79,7 +83,9 @@ class _Control(threading.Thread):
             os._exit(0)  # The parent is gone, and with it everyone who could use the result.
 
 
-def serve(pipe: Connection, control_pipe: Connection) -> None:
+def serve(pipe: Connection, control_pipe: Connection, logs: ChildLogs) -> None:
+    holder, level, style = logs
+    configure("worker", holder, level=level, style=style)
     # Ctrl-C and a service manager's SIGTERM reach the whole group; the parent drains, so we must live until it is done.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

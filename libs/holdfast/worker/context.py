@@ -140,6 +140,6 @@ class ActivityContext:
         if self._log is None:
             d = self._dispatch
             self._log = structlog.get_logger("holdfast.activity").bind(
-                instance=d.instance, task=d.path, attempt=d.attempt, activity=d.activity, fence=d.fence
+                workflow=d.instance, task=d.path, attempt=d.attempt, activity=d.activity, fence=d.fence
             )
         return self._log

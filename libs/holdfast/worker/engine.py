@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.contracts.messages import decode_task
@@ -22,6 +23,7 @@ from holdfast.log.protocol import Producer, Record
 from holdfast.worker.activity import Activity, RunIn
 from holdfast.worker.attempt import Attempt, AttemptKey, Stop
 from holdfast.worker.calls import call, run_async
+from holdfast.worker.child import ChildLogs
 from holdfast.worker.grace import Grace
 from holdfast.worker.offsets import Entry, Partition
 from holdfast.worker.outcome import Outcome, failure
@@ -72,6 +74,7 @@ class Engine:
         pulse: Pulse,
         open_producer: Callable[[], Producer],
         dead_letter: Callable[[Record, str, Callable[[], None]], None],
+        child_logs: ChildLogs,
     ) -> None:
         self._activities = activities
         self._words = words
@@ -81,13 +84,13 @@ class Engine:
         self.reporter = Reporter(open_producer, self._acknowledged)
         self._grace = Grace(limits.start_grace_s, self._outlived_grace)
         self._threads = ThreadPool("thread", limits.threads, ThreadRunner, self._finish)
-        self._processes = ThreadPool("process", limits.processes, ChildRunner, self._finish)
+        self._processes = ThreadPool("process", limits.processes, partial(ChildRunner, child_logs), self._finish)
         self._alive: dict[AttemptKey, Attempt] = {}  # until the outcome is acknowledged
         self._had: Recall[AttemptKey, bool] = Recall(had_max)
         self._told: Recall[AttemptKey, Cancellation] = Recall(told_max)
         self._freed_scheduled = False
         self.freed: Callable[[], None] = lambda: None
-        self.free = limits.concurrency
+        self.concurrency = self.free = limits.concurrency
         self.draining = False
         self.closed = False
         self.stats = Stats()

@@ -238,7 +238,7 @@ class Intake:
 
     @property
     def pending(self) -> int:
-        return sum(len(partition.pending) for partition in self._partitions.values())
+        return sum(len(partition.pending) for partition in list(self._partitions.values()))
 
 
 def _start(committed: int | None, first: int, end: int) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from holdfast.log.kafka_admin import KafkaAdmin
 from holdfast.log.kafka_config import KafkaConfig
 from holdfast.log.kafka_consumer import KafkaConsumer
@@ -16,8 +14,8 @@ _message_bytes_max = 2_200_000
 
 
 class KafkaPort:
-    def __init__(self, kafka: KafkaConfig, holder: str, *, session_timeout_ms: int = 10_000) -> None:
-        self._kafka = replace(kafka, client_id=f"{kafka.client_id}-worker-{holder}")
+    def __init__(self, kafka: KafkaConfig, *, session_timeout_ms: int = 10_000) -> None:
+        self._kafka = kafka
         self._session_timeout_ms = session_timeout_ms
 
     def consumer(self, topic: str, group: str, assignments: Assignments) -> Consumer:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from holdfast.contracts.topics import CANCELLATIONS
+from holdfast.kit.logging import LogFormat
 from holdfast.log.protocol import Admin, Assignments, Consumer, Producer, Tail
 from holdfast.worker.dead_letters import DeadLetters
 from holdfast.worker.engine import Engine, Limits
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 stop_wait_s = 2.0  # for activities to end once they are told to
 flush_wait_s = 15.0  # for Kafka to acknowledge the last reports
-_hostname_chars_max = 24
+leave_wait_s = 5.0  # for the group to let us go
 _watch_s = 1.0
 stalled_s_max = 15.0
 
@@ -48,13 +49,15 @@ class Options:
     start_grace_s: float = 0.2
     drain_s: float = 30.0
     heartbeat_thread: bool = True  # False: on the worker's own loop, for the in-memory log, which has only one
+    log_level: str = "INFO"  # of child processes
+    log_format: LogFormat = "json"
     holder: str = field(default_factory=lambda: new_holder())
     address: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
 
 
 def new_holder() -> str:
     """New for each start of a process: a lease must never be taken for that of the process before."""
-    return f"{socket.gethostname()[:_hostname_chars_max]}-{os.getpid()}-{secrets.token_hex(4)}"
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 class WorkerProcess:
@@ -66,7 +69,8 @@ class WorkerProcess:
         self.pulse = Pulse(self.holder, self.options.address, log.producer)
         self._letters = DeadLetters(log.producer)
         limits = Limits(worker.concurrency, worker.threads, worker.processes, self.options.start_grace_s)
-        self.engine = Engine(worker.activities, limits, words, self.pulse, log.producer, self._letters.put)
+        logs = (self.holder, self.options.log_level, self.options.log_format)
+        self.engine = Engine(worker.activities, limits, words, self.pulse, log.producer, self._letters.put, logs)
         self._admin = log.admin()
         self.intakes = [Intake(queue, self.engine, self._admin, log.consumer) for queue in worker.queues]
         self._turns = deque(self.intakes)
@@ -113,7 +117,7 @@ class WorkerProcess:
         await self._until_idle(stop_wait_s)
         self.engine.give_up()
         await self.engine.reporter.drained(flush_wait_s)
-        _, late = await asyncio.wait(leaving, timeout=5.0)
+        _, late = await asyncio.wait(leaving, timeout=leave_wait_s)
         for task in late:
             task.cancel()
         await asyncio.gather(*(intake.close() for intake in self.intakes))

@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 
 from holdfast.core.inputs import Error
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.child import Beat, Cancel, Request, serve
+from holdfast.worker.child import Beat, Cancel, ChildLogs, Request, serve
 from holdfast.worker.outcome import Failed, Outcome
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,8 @@ _reason_chars_max = 500
 class ChildRunner:
     """One child at a time, started when there is something to run."""
 
-    def __init__(self) -> None:
+    def __init__(self, logs: ChildLogs) -> None:
+        self._logs = logs
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
         self._control: Connection | None = None
@@ -84,7 +85,9 @@ class ChildRunner:
         pipe, far_pipe = _spawn.Pipe()
         far_control, control = _spawn.Pipe(duplex=False)
         # Not a daemon, because those may have no children of their own; so it is on us to end it at exit.
-        process = _spawn.Process(target=serve, args=(far_pipe, far_control), name="holdfast-activity", daemon=False)
+        process = _spawn.Process(
+            target=serve, args=(far_pipe, far_control, self._logs), name="holdfast-activity", daemon=False
+        )
         process.start()
         atexit.register(self.close)
         far_pipe.close()  # Ours would keep the pipe open after the child's death.

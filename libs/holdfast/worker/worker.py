@@ -50,6 +50,10 @@ class Worker:
         each.prepare()
         self.activities[each.name] = each
 
+    def limit(self, concurrency: int) -> None:
+        """What whoever deploys it says, instead of what is written in the code."""
+        self.concurrency = _positive("concurrency", concurrency)
+
     def __repr__(self) -> str:
         return f"<Worker of {', '.join(self.activities)} on {', '.join(self.queues)}>"
 
@@ -57,11 +61,11 @@ class Worker:
     def uses_processes(self) -> bool:
         return any(each.run_in is RunIn.PROCESS for each in self.activities.values())
 
-    def run(self) -> None:
-        """Run until SIGTERM or Ctrl-C, with settings from the environment."""
+    def run(self) -> int:
+        """Run until SIGTERM or Ctrl-C, with settings from the environment; returns the exit code."""
         from holdfast.worker.service import run_worker  # the service imports this module
 
-        run_worker(self)
+        return run_worker(self)
 
 
 def _positive(name: str, value: int) -> int:
