@@ -53,9 +53,7 @@ def postgres_dsn() -> str:
 async def client() -> "AsyncIterator[Client]":
     from holdfast.client import Client
 
-    config = kafka_config()
-    connecting = Client.connect(config.bootstrap, kafka_options=config.extra, source="/holdfast/cli", ack_timeout_s=10)
-    async with connecting as opened:
+    async with Client.connect(source="/holdfast/cli", ack_timeout_s=10) as opened:
         yield opened
 
 

@@ -197,7 +197,7 @@ class LocalSystem:
             name=name,
             kind=kind,
             arguments=("-m", "holdfast.cli", *arguments),
-            env={**self.env, "HOLDFAST_HTTP_PORT": str(port), "HOLDFAST_NAME": name, **env},
+            env={**self.env, "HOLDFAST_HEALTH_PORT": str(port), **env},
             folder=self.folder,
             log_file=self.logs / f"{name}.log",
             port=port,

@@ -1,5 +1,7 @@
 """What has to exist before the services run: the schema in Postgres, the topics in Kafka. Safe to do twice."""
 
+import asyncio
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +15,9 @@ from holdfast.store.migrate import check_schema, ensure_partitions, migrate
 from holdfast.store.pool import open_database
 from holdfast.store.postgres_coordinator import PostgresCoordinatorStore
 from holdfast.store.postgres_definitions import PostgresDefinitionStore
+
+
+_APPEAR_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ async def create_topics(
         count = partitions or recorded or (existing.pop() if len(existing) == 1 else partitions_default)
         required = required_topics(count, queues)
         made = await admin.create([_to_make(spec, replication) for spec in required])
-        problems = check_topics(required, await admin.describe([spec.name for spec in required]))
+        problems = check_topics(required, await _appeared(admin, [spec.name for spec in required]))
         inbox = [problem for problem in problems if problem.startswith(INBOX) and "partitions" in problem]
         if inbox:
             # Instances would be looked for on other partitions than those that hold them: nothing may run like this.
@@ -60,7 +65,10 @@ async def create_topics(
 async def create_queue_topics(kafka: KafkaConfig, partitions: int, queues: Iterable[str], replication: int) -> set[str]:
     admin = KafkaAdmin(kafka)
     try:
-        return await admin.create([_to_make(spec, replication) for spec in queue_topics(partitions, queues)])
+        specs = queue_topics(partitions, queues)
+        made = await admin.create([_to_make(spec, replication) for spec in specs])
+        await _appeared(admin, [spec.name for spec in specs])
+        return made
     finally:
         await admin.close()
 
@@ -91,6 +99,16 @@ async def find_problems(kafka: KafkaConfig, postgres: str) -> tuple[int, list[st
         return recorded, check_topics(required, await admin.describe([spec.name for spec in required]))
     finally:
         await admin.close()
+
+
+async def _appeared(admin: KafkaAdmin, names: Sequence[str]) -> dict[str, log.TopicDescription]:
+    """What was made is known to the controller at once, and to the brokers that are asked a moment later."""
+    until = time.monotonic() + _APPEAR_S
+    while True:
+        found = await admin.describe(names)
+        if len(found) == len(set(names)) or time.monotonic() > until:
+            return found
+        await asyncio.sleep(0.05)
 
 
 async def _known(postgres: str) -> tuple[int | None, set[str]]:

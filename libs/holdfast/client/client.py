@@ -22,12 +22,11 @@ from holdfast.contracts import topics
 from holdfast.contracts.limits import check_instance_key
 from holdfast.core.errors import Refused, Transient
 from holdfast.core.ids import InstanceId, InstanceKey, Payload, instance_id
+from holdfast.kit.settings import kafka_from_env
 from holdfast.log.kafka_config import KafkaConfig
 from holdfast.log.kafka_producer import KafkaProducer
 from holdfast.log.protocol import Message, Producer
 from holdfast.store.rows import CommandKey, CommandRow
-
-KAFKA_DEFAULT = "127.0.0.1:9092"
 
 
 class Client:
@@ -63,14 +62,15 @@ class Client:
         source: str | None = None,
         ack_timeout_s: float = 30.0,
     ) -> Client:
-        """Where the arguments say, else HOLDFAST_KAFKA and HOLDFAST_POSTGRES.
+        """Where the arguments say, else HOLDFAST_KAFKA (and HOLDFAST_KAFKA_CONFIG) and HOLDFAST_POSTGRES.
 
         `kafka_options` go to librdkafka as they are (TLS, SASL). `source` names the sender in the CloudEvents and in
         histories. `ack_timeout_s` is how long `start` waits for Kafka before it raises Transient.
         """
-        bootstrap = kafka or os.environ.get("HOLDFAST_KAFKA") or KAFKA_DEFAULT
+        found = kafka_from_env()
+        options = dict(found.extra if kafka_options is None else kafka_options)
+        config = KafkaConfig(kafka or found.bootstrap, options, "holdfast-client")
         dsn = postgres or os.environ.get("HOLDFAST_POSTGRES")
-        config = KafkaConfig(bootstrap, dict(kafka_options or {}), "holdfast-client")
         # librdkafka gives up a little before we do, so that the error says why.
         timeout_ms = int(ack_timeout_s * 900)
         return cls(

@@ -61,7 +61,7 @@ async def test_two_who_wait_for_the_same_each_get_what_they_want() -> None:
 async def test_nobody_is_asked_while_nobody_waits() -> None:
     answers = Answers()
     poller = Poller(answers.ask)
-    with pytest.raises(WaitTimedOut, match="run has not finished within 0.05 s"):
+    with pytest.raises(WaitTimedOut, match=r"run has not finished within 0\.05 s"):
         await poller.wait("run", lambda value: True, 0.05, "run has not finished")
     await asyncio.sleep(0.3)
     before = len(answers.asked)
