@@ -72,7 +72,7 @@ def encode_tick(tick: Tick) -> bytes:
     record: dict[str, Any] = {"instance": tick.instance, "sender": tick.origin.actor_id}
     match tick:
         case TimerDue():
-            record |= {"kind": "timer_due", "timer": tick.key, "token": tick.token}
+            record |= {"kind": "timer_due", "timer": tick.key, "token": tick.token, "due_at": tick.due_at}
         case LeaseExpired():
             record |= {"kind": "lease_expired", "path": tick.path, "fence": tick.fence}
             record |= {"renewals": tick.renewals, "lapse": tick.kind.value}
@@ -90,9 +90,8 @@ def decode_tick(value: bytes, cause: str) -> Tick:
         check_text(instance, "instance", bytes_max=1_000)
         origin = Origin(ActorType.RECOVERY, check_text(record["sender"], "sender"), cause)
         if kind == "timer_due":
-            return TimerDue(
-                instance, origin, check_text(record["timer"] or "", "timer", bytes_max=1_000), record["token"]
-            )
+            timer = check_text(record["timer"] or "", "timer", bytes_max=1_000)
+            return TimerDue(instance, origin, timer, record["token"], record["due_at"])
         path = TaskPath(check_text(record["path"] or "", "path", bytes_max=1_000))
         if kind == "lease_expired":
             lapse = LapseKind(record["lapse"] or LapseKind.LEASE)
