@@ -49,5 +49,6 @@ class Timers:
 
 
 async def send_timers(store: RecoveryStore, sender: TickSender, due: list[DueTimer]) -> None:
-    offsets = await sender.send([TimerDue(timer.instance, sender.origin, timer.key, timer.token) for timer in due])
+    ticks = [TimerDue(timer.instance, sender.origin, timer.key, timer.token, timer.due_at) for timer in due]
+    offsets = await sender.send(ticks)
     await store.mark_timers_sent(list(zip(due, offsets, strict=True)))

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.errors import Refused, Transient
+from holdfast.kit.backoff import Backoff
 from holdfast.relay import metrics
 from holdfast.relay.lane import Lane
 from holdfast.relay.publisher import PartitionPublisher, ProducerFactory
@@ -20,9 +21,10 @@ from holdfast_relay.share import Share, SharesOf
 
 _log = logging.getLogger(__name__)
 
-_RETRY_S = 0.1
-_RETRY_S_MAX = 2.0
 _LET_GO_S = 2.0
+
+Note = Callable[[str, str | None], None]
+"""Told of each loop why it does not get on, or None when it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Relay:
         *,
         holder: str,
         limits: RelayLimits | None = None,
+        note: Note = lambda loop, reason: None,
     ) -> None:
         self._limits = limits or RelayLimits()
         self._store = store
@@ -54,15 +57,16 @@ class Relay:
             in_flight_bytes_max=self._limits.in_flight_bytes_max,
             rows_max=self._limits.rows_max,
         )
-        self.fault: str | None = "has not asked for partitions yet"
+        self._note = note
+        note("leases", "has not asked for partitions yet")
 
     @property
     def partitions(self) -> list[int]:
         return sorted(self._publisher.lanes)
 
     async def run(self, stopping: asyncio.Event) -> None:
-        loops = [self._keep_leases, self._read, self._store_done]
-        tasks = [asyncio.create_task(self._forever(loop), name=f"relay{loop.__name__}") for loop in loops]
+        loops = {"leases": self._keep_leases, "reading": self._read, "done": self._store_done}
+        tasks = [asyncio.create_task(self._forever(name, loop), name=f"relay-{name}") for name, loop in loops.items()]
         stopped = asyncio.create_task(stopping.wait())
         try:
             # A loop ends only by a bug, which must not be hidden behind two that go on.
@@ -78,18 +82,18 @@ class Relay:
             await asyncio.gather(stopped, *tasks, return_exceptions=True)
             await self._publisher.close()
 
-    async def _forever(self, loop: Callable[[], Awaitable[None]]) -> None:
-        delay_s = _RETRY_S
+    async def _forever(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
+        backoff = Backoff(cap_s=2.0)
         while True:
             try:
                 await loop()
-                self.fault, delay_s = None, _RETRY_S
+                self._note(name, None)
+                backoff.reset()
             except (Transient, Refused) as problem:
-                if self.fault is None:
+                if not backoff.failures:
                     _log.warning("relay waits: %s", problem)
-                self.fault = str(problem)
-                await asyncio.sleep(delay_s)
-                delay_s = min(delay_s * 2, _RETRY_S_MAX)
+                self._note(name, str(problem))
+                await asyncio.sleep(backoff.next_s())
 
     # --- rows
 
@@ -138,7 +142,7 @@ class Relay:
             await self._claim(fair.most)
         metrics.partitions_held.set(len(self._publisher.lanes))
         metrics.in_flight_bytes.set(self._publisher.in_flight_bytes)
-        self.fault = None
+        self._note("leases", None)
         await asyncio.sleep(self._limits.lease_s / 3)
 
     async def _renew(self) -> None:

@@ -13,3 +13,6 @@ rows_corrupt = Counter("holdfast_outbox_rows_corrupt_total", "Outbox rows whose 
 leases_lost = Counter("holdfast_outbox_leases_lost_total", "Publisher's leases that somebody else took from us")
 partitions_held = Gauge("holdfast_outbox_partitions", "Partitions whose outbox this process publishes")
 in_flight_bytes = Gauge("holdfast_outbox_in_flight_bytes", "Bytes handed to Kafka and not yet reported")
+outbox_rows = Gauge("holdfast_outbox_rows", "Outbox rows that are not in Kafka yet, of all partitions")
+outbox_age_seconds = Gauge("holdfast_outbox_age_seconds", "How long the oldest unpublished outbox row has waited")
+outbox_parked = Gauge("holdfast_outbox_parked", "Messages in outbox_parked that wait for an operator")
