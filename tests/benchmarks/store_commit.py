@@ -14,7 +14,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import asyncpg
@@ -175,7 +175,8 @@ async def measure(dsn: str, sizes: list[int], seconds: float) -> None:
     backend = psutil.Process(await database.fetchval("SELECT pg_backend_pid()")) if "127.0.0.1" in dsn else None
     driver = Driver(await store.claim(range(PARTITIONS), "bench", publish=True, publisher_lease_s=30))
     print(
-        f"{'steps/commit':>12} {'steps/s':>9} {'ms/commit':>10} {'pg CPU us/step':>15} {'pack us/step':>13} {'asyncpg us/step':>16}"
+        f"{'steps/commit':>12} {'steps/s':>9} {'ms/commit':>10} {'pg CPU us/step':>15} {'pack us/step':>13} "
+        f"{'asyncpg us/step':>16}"
     )
     for size in sizes:
         await _one(store, driver, backend, size, seconds)

@@ -15,7 +15,11 @@ class Conflict(HoldfastError):
 
 
 class Unstorable(HoldfastError):
-    """The database refuses the data itself (not its order, not its load): bisect to the instance and park it."""
+    """The data itself is refused (not its order, not the load): park it. Bisect where `instances` does not name it."""
+
+    def __init__(self, message: str, instances: frozenset[InstanceId] = frozenset()) -> None:
+        super().__init__(message)
+        self.instances = instances
 
 
 class UnknownOutcome(Transient):

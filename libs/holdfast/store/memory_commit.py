@@ -1,23 +1,18 @@
 """A commit on the in-memory tables: everything that can fail is checked before anything changes."""
 
-import re
 from dataclasses import replace
 
 import orjson
 
-from holdfast.contracts.event_codec import encode_event
 from holdfast.core.changes import Changes, LeaseRenewal, TaskRow
 from holdfast.core.errors import Fenced
 from holdfast.core.ids import InstanceId
 from holdfast.core.transitions import FINISHED
 from holdfast.store.errors import Conflict, Unstorable
 from holdfast.store.memory_tables import Instance, Lease, Parked, Tables, Timer
-from holdfast.store.pack import error_json, home_of
+from holdfast.store.pack import home_of, storable_event
 from holdfast.store.pack_rare import is_repeat
 from holdfast.store.rows import Commit, Committed, ParkedTry, PartitionAdvance
-
-# An escaped NUL, unless the backslash itself is escaped: what jsonb refuses.
-_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def commit(tables: Tables, batch: Commit) -> Committed:
@@ -38,16 +33,14 @@ def check(tables: Tables, batch: Commit) -> None:
 
 
 def _check_storable(changes: Changes) -> None:
-    try:
-        bodies = [encode_event(recorded.event) for recorded in changes.events]
-        errors = [error_json(error) for error in [changes.row.error, *(task.error for task in changes.tasks.values())]]
-        bodies += [error.encode() for error in errors if error is not None]
-        for body in bodies:
-            orjson.loads(body)
-    except (orjson.JSONEncodeError, orjson.JSONDecodeError, UnicodeError) as error:
-        raise Unstorable(f"cannot be written as JSON: {error}") from error
-    if any(_NUL.search(body) for body in bodies) or "\x00" in changes.row.key:
-        raise Unstorable("a NUL cannot be stored")
+    instance = changes.row.instance_id
+    for recorded in changes.events:
+        try:
+            orjson.loads(storable_event(recorded.event, instance))
+        except orjson.JSONDecodeError as error:
+            raise Unstorable(f"not JSON: {error}", frozenset([instance])) from error
+        if "\x00" in recorded.origin.actor_id or "\x00" in recorded.origin.cause:
+            raise Unstorable("a NUL cannot be stored", frozenset([instance]))
 
 
 def _check_fence(tables: Tables, advance: PartitionAdvance) -> None:

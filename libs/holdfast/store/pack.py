@@ -5,6 +5,7 @@ rows are numbers that point there. Pointers start at 1; 0 is NULL. `_value_` ins
 runs Python code, hashing its text does not.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,10 +13,11 @@ import orjson
 
 from holdfast.contracts.event_codec import encode_event
 from holdfast.core.changes import Changes, LeaseRow, TaskRow
-from holdfast.core.events import EVENT_TYPES, Recorded
+from holdfast.core.events import EVENT_TYPES, Event, Recorded
 from holdfast.core.ids import InstanceId, TaskPath, split_key
 from holdfast.core.inputs import Error, Origin
 from holdfast.core.transitions import FINISHED
+from holdfast.store.errors import Unstorable
 from holdfast.store.pack_rare import pack_commands, pack_parking
 from holdfast.store.pack_tables import Pack
 from holdfast.store.rows import Commit, PartitionAdvance
@@ -35,7 +37,7 @@ def pack(commit: Commit) -> tuple[Any, ...]:
     for changes in sorted(commit.changes, key=_instance_order):
         place = batch.id(changes.row.instance_id)
         _instance(batch, place, changes, commit)
-        _events(batch, place, changes.events)
+        _events(batch, place, changes.row.instance_id, changes.events)
         if changes.tasks:
             _tasks(batch, place, changes.tasks.values())
         if changes.leases:
@@ -64,6 +66,24 @@ def error_json(error: Error | None) -> str | None:
     if error.details is not None:
         body["details"] = orjson.Fragment(error.details)
     return orjson.dumps(body).decode()
+
+
+# An escaped NUL, unless the backslash is escaped itself.
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def storable_event(event: Event, instance: InstanceId) -> bytes:
+    """An event as JSON. `json` columns would take an escaped NUL or half a surrogate pair, and every reader that
+    unpacks the text would fail on it later: refused here, where the instance is known."""
+    try:
+        body = encode_event(event)
+        if b"\\u" in body:
+            orjson.loads(body)
+            if _NUL.search(body):
+                raise Unstorable("a NUL cannot be stored", frozenset([instance]))
+    except (orjson.JSONEncodeError, orjson.JSONDecodeError, UnicodeError) as error:
+        raise Unstorable(f"cannot be written as JSON: {error}", frozenset([instance])) from error
+    return body
 
 
 def _instance_order(changes: Changes) -> int:
@@ -127,7 +147,7 @@ def _instance(batch: Pack, place: int, changes: Changes, commit: Commit) -> None
     )
 
 
-def _events(batch: Pack, place: int, events: list[Recorded]) -> None:
+def _events(batch: Pack, place: int, instance: InstanceId, events: list[Recorded]) -> None:
     text, time, docs, rows = batch.text, batch.time, batch.docs, batch.events
     last: Origin | None = None
     origin_place = 0
@@ -144,7 +164,7 @@ def _events(batch: Pack, place: int, events: list[Recorded]) -> None:
                 text(origin.span_id),
             )
         name, version = EVENT_TYPES[event.__class__]
-        docs.append(encode_event(event).decode())
+        docs.append(storable_event(event, instance).decode())
         rows += (place, sequence, execution, text(name), version, len(docs), time(occurred_at), origin_place)
 
 

@@ -96,9 +96,8 @@ class PostgresOutboxStore:
                 return
             if not listening:
                 await asyncio.sleep(min(_POLL_S, left_s))
-            elif await self._listener.wait(min(pause_s, left_s)):
-                return
             else:
+                await self._listener.wait(min(pause_s, left_s))
                 pause_s = timeout_s
 
     async def _anything_new(self) -> bool:

@@ -1,7 +1,8 @@
 -- Everything that Postgres remembers. The schema changes only when the engine does, never for a new workflow.
 --
 -- No foreign keys: their triggers would cost more than the insert itself, and every row is written by one function in
--- one transaction. No index on columns that change with each step (state, sequence, updated_at): updates stay HOT.
+-- one transaction. `json`, not `jsonb`, for what users wrote: jsonb turns 1e22 into an integer and sorts keys, and a state that
+-- is rebuilt from its events must be the one that was decided on, to the byte. No index on columns that change with each step (state, sequence, updated_at): updates stay HOT.
 
 CREATE TABLE holdfast.cluster (
     single boolean PRIMARY KEY DEFAULT true CHECK (single),
@@ -13,7 +14,7 @@ CREATE TABLE holdfast.workflow_definitions (
     namespace text NOT NULL,
     workflow text NOT NULL,
     version integer NOT NULL,
-    body jsonb NOT NULL,
+    body json NOT NULL,
     defined_at timestamptz NOT NULL,
     PRIMARY KEY (namespace, workflow, version)
 );
@@ -30,7 +31,7 @@ CREATE TABLE holdfast.workflow_instances (
     sequence bigint NOT NULL,
     fence bigint NOT NULL,
     awaiting text,
-    error jsonb,
+    error json,
     last_service text NOT NULL,
     created_at timestamptz NOT NULL,
     updated_at timestamptz NOT NULL,
@@ -49,7 +50,7 @@ CREATE TABLE holdfast.events (
     execution integer NOT NULL,
     type text NOT NULL,
     schema_version integer NOT NULL,
-    payload jsonb NOT NULL,
+    payload json NOT NULL,
     occurred_at timestamptz NOT NULL,
     caused_by text NOT NULL,
     actor_type text NOT NULL,
@@ -80,7 +81,7 @@ CREATE TABLE holdfast.task_executions (
     queued_at timestamptz,
     started_at timestamptz,
     ended_at timestamptz,
-    error jsonb,
+    error json,
     PRIMARY KEY (instance_id, execution, path, attempt)
 ) WITH (fillfactor = 70);
 
@@ -102,7 +103,7 @@ CREATE TABLE holdfast.execution_leases (
     expires_at timestamptz NOT NULL,
     timeout_at timestamptz NOT NULL,
     renewals bigint NOT NULL DEFAULT 0,
-    details jsonb,
+    details json,
     frozen boolean NOT NULL DEFAULT false,
     PRIMARY KEY (instance_id, path)
 ) WITH (fillfactor = 70);

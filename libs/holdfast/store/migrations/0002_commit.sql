@@ -16,7 +16,7 @@ CREATE FUNCTION holdfast.commit_batch(
     ids uuid[],
     texts text[],
     times timestamptz[],
-    docs jsonb[],
+    docs json[],
     blobs bytea[],
     partitions bigint[],
     created bigint[],

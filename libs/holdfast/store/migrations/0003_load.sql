@@ -22,7 +22,7 @@ RETURNS TABLE (
     at timestamptz,
     event_integers bigint[],
     event_texts text[],
-    event_payloads jsonb[],
+    event_payloads json[],
     event_times timestamptz[],
     lease_paths text[],
     lease_numbers bigint[],
@@ -68,7 +68,7 @@ BEGIN
     IF cardinality(command_instances) > 0 THEN
         RETURN QUERY
         SELECT 'c', c.instance_id, ARRAY[c.source, c.id, c.instance, c.type, c.outcome, c.reason], NULL::bigint[],
-               c.digest, c.received_at, NULL::bigint[], NULL::text[], NULL::jsonb[], NULL::timestamptz[], NULL::text[],
+               c.digest, c.received_at, NULL::bigint[], NULL::text[], NULL::json[], NULL::timestamptz[], NULL::text[],
                NULL::bigint[], NULL::timestamptz[]
           FROM unnest(command_instances, command_sources, command_ids) wanted (instance, source, id)
           JOIN command_log c ON c.instance_id = wanted.instance AND c.source = wanted.source AND c.id = wanted.id;
@@ -77,7 +77,7 @@ BEGIN
     IF cardinality(namespaces) > 0 THEN
         RETURN QUERY
         SELECT 'w', NULL::uuid, ARRAY[wanted.namespace, wanted.workflow], ARRAY[newest.version::bigint], NULL::bytea,
-               NULL::timestamptz, NULL::bigint[], NULL::text[], NULL::jsonb[], NULL::timestamptz[], NULL::text[],
+               NULL::timestamptz, NULL::bigint[], NULL::text[], NULL::json[], NULL::timestamptz[], NULL::text[],
                NULL::bigint[], NULL::timestamptz[]
           FROM unnest(namespaces, workflows) wanted (namespace, workflow)
          CROSS JOIN LATERAL (
