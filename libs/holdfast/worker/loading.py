@@ -28,6 +28,10 @@ def load_worker(target: str) -> Worker:
 
 
 def _require_module(name: str) -> None:
+    if name.startswith("."):
+        raise Refused(
+            "worker_not_found", f"{name!r} is no name of a module: write it from the top, without a dot first"
+        )
     try:
         there = find_spec(name) is not None
     except ModuleNotFoundError:  # a package above it is missing
