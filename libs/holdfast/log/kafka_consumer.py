@@ -59,6 +59,7 @@ class KafkaConsumer(KafkaReader):
         self._seeks: deque[tuple[TopicPartition, int, int]] = deque()
         self._seeking: dict[TopicPartition, int] = {}
         self._seek_count = 0
+        self._starts: Mapping[TopicPartition, int] = {}
         self._commits: deque[Mapping[TopicPartition, int]] = deque()
         self._asking: concurrent.futures.Future[Mapping[TopicPartition, int]] | None = None
 
@@ -198,6 +199,7 @@ class KafkaConsumer(KafkaReader):
                 self._on_commit(problem.args[0], wanted)
 
     def _on_assign(self, handle: confluent_kafka.Consumer, given: list[confluent_kafka.TopicPartition]) -> None:
+        self._rebalances += 1
         partitions = _named(given)
         self._asking = asyncio.run_coroutine_threadsafe(self._assigned_on_loop(partitions), self._loop)
         if self._closing:
@@ -208,8 +210,16 @@ class KafkaConsumer(KafkaReader):
             handle.assign([])
             return
         self._assigned_here = set(partitions)
-        self._fetch_paused = set()
-        handle.assign([confluent_kafka.TopicPartition(*tp, starts.get(tp, OFFSET_INVALID)) for tp in partitions])
+        self._starts = starts
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._resume_all()
+        starts = self._starts
+        if self._assigned_here:
+            self._handle.assign(
+                [confluent_kafka.TopicPartition(*tp, starts.get(tp, OFFSET_INVALID)) for tp in self._assigned_here]
+            )
 
     def _on_revoke(self, handle: confluent_kafka.Consumer, given: list[confluent_kafka.TopicPartition]) -> None:
         self._let_go_of(handle, given, self._revoked_on_loop(_named(given)), "revoked")
@@ -224,6 +234,7 @@ class KafkaConsumer(KafkaReader):
         question: Coroutine[None, None, None],
         name: str,
     ) -> None:
+        self._rebalances += 1
         self._answer(asyncio.run_coroutine_threadsafe(question, self._loop), name)
         if name == "revoked":
             self._send_commits()

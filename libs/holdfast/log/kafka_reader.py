@@ -81,6 +81,7 @@ class KafkaReader:
         self._ranks = frozenset((0, 1) if first else (1,))
         self._throttled: frozenset[int] = frozenset()
         self._fetch_paused: set[TopicPartition] = set()
+        self._rebalances = 0
         self._failure: BaseException | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._woken = False
@@ -203,7 +204,11 @@ class KafkaReader:
         message = self._handle.poll(_POLL_S)
         if message is None:
             return
+        before = self._rebalances
         messages = self._handle.consume(_CHUNK_RECORDS_MAX, 0)
+        if before != self._rebalances:
+            self._start_over()
+            return
         messages.insert(0, message)
         records = [
             _new(
@@ -221,6 +226,9 @@ class KafkaReader:
             )
             self._count(records)
             self._post(self._deliver, records)
+
+    def _start_over(self) -> None:
+        """A rebalance came inside `consume`: what is from before it and what from after cannot be told apart."""
 
     def _count(self, records: list[Record]) -> None:
         buffer = self._buffer
