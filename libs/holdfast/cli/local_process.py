@@ -23,6 +23,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.embedded.leftovers import Identity, Record, end, forget
 
 _LOG_TAIL_LINES = 15
+_FREEZE_S = 2.0
 
 
 class LocalFailed(HoldfastError):
@@ -114,8 +115,12 @@ class LocalProcess:
         forget(self.folder, self.name)
 
     def freeze(self) -> None:
+        """SIGSTOP, and wait until it has taken effect: afterwards it does nothing more."""
         for one in self._family():
             one.suspend()
+            until = time.monotonic() + _FREEZE_S
+            while one.status() != psutil.STATUS_STOPPED and time.monotonic() < until:
+                time.sleep(0.001)
 
     def thaw(self) -> None:
         for one in reversed(self._family()):
