@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -88,7 +89,18 @@ class KafkaAdmin:
         if not new:
             return set()
         asked = self._handle.create_topics(new, request_timeout=self._timeout_s)
-        return set(await self._answers(asked, "create topics", missing=frozenset({KafkaError.TOPIC_ALREADY_EXISTS})))
+        made = set(await self._answers(asked, "create topics", missing=frozenset({KafkaError.TOPIC_ALREADY_EXISTS})))
+        await self._until_visible({spec.topic for spec in new})
+        return made
+
+    async def _until_visible(self, names: set[str]) -> None:
+        """The controller has them, but a broker may not have heard yet, and a consumer that then finds no topic
+        looks again only after its refresh interval."""
+        deadline = time.monotonic() + self._timeout_s
+        while names - (await self._topics(names)).keys():
+            if time.monotonic() > deadline:
+                raise Transient(f"topics were made and are not to be seen: {sorted(names)}")
+            await asyncio.sleep(0.02)
 
     async def alter_configs(self, topic: str, configs: Mapping[str, str]) -> None:
         entries = [

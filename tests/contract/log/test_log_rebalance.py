@@ -12,7 +12,7 @@ from tests.contract.log.harness import Harness, until
 async def test_range_puts_equal_partition_numbers_of_three_topics_in_one_hand(log: Harness) -> None:
     topics, group = [await log.topic(5) for _ in range(3)], log.group()
     one = await log.member(topics, group)
-    assert len(one.owned) == 15
+    await until(lambda: len(one.owned) == 15, "all of it")
     two = await log.member(topics, group)
     await until(lambda: len(one.owned) + len(two.owned) == 15 and two.owned, "a split")
     for member in (one, two):
