@@ -9,22 +9,15 @@ from holdfast.contracts.topics import COORDINATOR_GROUP, INBOX, REPORTS, TICKS
 from holdfast.core.errors import Refused, Transient
 from holdfast.kit.backoff import Backoff
 from holdfast.kit.clock import DatabaseClock
-from holdfast.kit.logging import Logger
 from holdfast.kit.service import Runtime, run_service
 from holdfast.log.kafka_admin import KafkaAdmin
 from holdfast.log.kafka_config import KafkaConfig
 from holdfast.log.kafka_consumer import KafkaConsumer
 from holdfast.log.kafka_producer import KafkaProducer
-from holdfast.relay.hosted import HostedLimits, HostedPublisher
+from holdfast.log.protocol import Assignments
 from holdfast.store.protocol import CoordinatorStore
 from holdfast.store.stores import Stores, open_stores
-from holdfast_coordinator.assignment import Assignment
-from holdfast_coordinator.cache import StateCache
-from holdfast_coordinator.definitions import DefinitionCache
-from holdfast_coordinator.intake import Intake
-from holdfast_coordinator.parking import Parking
-from holdfast_coordinator.pipeline import Pipeline
-from holdfast_coordinator.preparing import Preparer
+from holdfast_coordinator.coordinator import Coordinator
 from holdfast_coordinator.settings import CoordinatorSettings
 
 T = TypeVar("T")
@@ -36,71 +29,42 @@ def run() -> int:
 
 
 async def _body(settings: CoordinatorSettings, runtime: Runtime) -> None:
-    holder = runtime.instance_id
-    kafka = settings.kafka_client(f"holdfast-coordinator-{holder}")
+    kafka = settings.kafka_client(f"holdfast-coordinator-{runtime.instance_id}")
     stores = await _patiently("Postgres", runtime, lambda: open_stores(settings.postgres_dsn, "coordinator"))
     if stores is None:
         return
     try:
         partitions = await _patiently("topics", runtime, lambda: _check_partitions(kafka, stores.coordinator))
         if partitions is not None:
-            await _coordinate(settings, runtime, stores, kafka, partitions, holder)
+            await _coordinate(settings, runtime, stores, kafka, partitions)
     finally:
         await stores.close()
 
 
 async def _coordinate(
-    settings: CoordinatorSettings, runtime: Runtime, stores: Stores, kafka: KafkaConfig, partitions: int, holder: str
+    settings: CoordinatorSettings, runtime: Runtime, stores: Stores, kafka: KafkaConfig, partitions: int
 ) -> None:
-    log: Logger = runtime.log
     clock = DatabaseClock()
     clock.observe(await stores.coordinator.now())
-    cache = StateCache(settings.cache_states_max)
-    parking = Parking(settings)
-    preparer = Preparer(
-        stores.coordinator,
-        cache,
-        DefinitionCache(stores.coordinator),
-        Intake(partitions, holder),
-        clock,
-        service=holder,
-        snapshot_events_min=settings.snapshot_events_min,
+
+    def consumer(assignments: Assignments) -> KafkaConsumer:
+        session_timeout_ms = int(settings.session_timeout_s * 1000)
+        return KafkaConsumer(
+            kafka, INBOX, COORDINATOR_GROUP, assignments, first=(TICKS, REPORTS), session_timeout_ms=session_timeout_ms
+        )
+
+    coordinator = Coordinator(
+        settings,
+        stores,
+        partitions,
+        holder=runtime.instance_id,
+        clock=clock,
+        health=runtime.health,
+        log=runtime.log,
+        consumer=consumer,
+        producer=lambda: KafkaProducer(kafka),
     )
-    publisher = None
-    if settings.relay == "hosted":
-        limits = HostedLimits(lease_s=settings.publisher_lease_s)
-        publisher = HostedPublisher(lambda: KafkaProducer(kafka), stores.outbox, holder=holder, limits=limits)
-    assignment = Assignment(
-        settings, stores.coordinator, cache, parking, clock, publisher, log, holder=holder, health=runtime.health
-    )
-    consumer = KafkaConsumer(
-        kafka,
-        INBOX,
-        COORDINATOR_GROUP,
-        assignment,
-        first=(TICKS, REPORTS),
-        session_timeout_ms=int(settings.session_timeout_s * 1000),
-    )
-    pipeline = Pipeline(
-        stores.coordinator,
-        consumer,
-        assignment,
-        cache,
-        preparer,
-        parking,
-        clock,
-        publisher,
-        log,
-        batch_inputs_max=settings.batch_inputs_max,
-    )
-    await consumer.start()
-    runtime.health.started()
-    try:
-        await pipeline.run(runtime.stopping)
-    finally:
-        await consumer.close()
-        if publisher is not None:
-            await publisher.close()
+    await coordinator.run(runtime.stopping)
 
 
 async def _check_partitions(kafka: KafkaConfig, store: CoordinatorStore) -> int:
