@@ -29,7 +29,7 @@ def relay_producer(kafka: KafkaConfig) -> KafkaProducer:
 
 
 async def serve(runtime: Runtime, settings: RelaySettings) -> None:
-    holder = RELAY_HOLDER_PREFIX + runtime.instance_id
+    holder = RELAY_HOLDER_PREFIX + runtime.instance_id[-40:]  # Fits into an application_name.
     stores = await _opened(runtime, settings, holder)
     if stores is None:
         return
