@@ -20,7 +20,8 @@ _TRANSIENT_CLASSES = ("08", "40", "53", "57", "55", "58", "25")
 _UNSTORABLE_CLASSES = ("22", "54")
 _UNSTORABLE = ("23502", "23514")
 _SCHEMA = ("42P01", "42883", "42703", "3F000")
-_LOST = (OSError, asyncpg.InterfaceError, asyncio.TimeoutError)
+# InternalClientError: the server hung up while the connection was idle, and asyncpg has not noticed yet.
+_LOST = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncio.TimeoutError)
 
 
 def _instances(detail: str | None) -> frozenset[InstanceId]:

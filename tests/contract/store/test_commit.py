@@ -1,6 +1,7 @@
 """Section 5: the fences, and all or nothing."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -16,6 +17,7 @@ from tests.contract.store.given import (
     CHARGE,
     LATER,
     NOW,
+    ORIGIN,
     Coordinator,
     command,
     error,
@@ -72,8 +74,11 @@ async def test_an_empty_commit_of_an_earlier_epoch_is_fenced_too(stores: Stores)
 @pytest.mark.parametrize("topic", ["commands", "reports", "ticks"])
 async def test_a_commit_that_read_from_elsewhere_is_fenced(stores: Stores, topic: str) -> None:
     owner = await Coordinator.owning(stores)
-    stale = owner.advance(**{topic: 1})
-    await owner.commit(advance=owner.advance(**{topic: 1}))
+    counts = {name: int(name == topic) for name in ("commands", "reports", "ticks")}
+    stale, taken = (
+        owner.advance(commands=counts["commands"], reports=counts["reports"], ticks=counts["ticks"]) for _ in range(2)
+    )
+    await owner.commit(advance=taken)
     with pytest.raises(Fenced):
         await owner.commit(new("a"), advance=stale)
     assert await stores.queries.instances([id_of("a")]) == {}
@@ -172,9 +177,28 @@ async def test_data_that_cannot_be_stored_is_told_from_everything_else(stores: S
 
 async def test_an_escaped_backslash_before_u0000_is_no_nul(stores: Stores) -> None:
     owner = await Coordinator.owning(stores)
-    await owner.commit(new("a"), more_of_nothing := new("b"))
-    await owner.commit(more("a", 2, TaskCompleted(CHARGE, 1, 1, Payload(b'"\\\\u0000"'))))
-    assert more_of_nothing.row.sequence == 2
+    await owner.commit(new("a"))
+    await owner.commit(more("a", 2, TaskCompleted(CHARGE, 1, 1, Payload(b'"\\\\u0000 \\u00e9"'))))
+    assert (await stores.queries.instances([id_of("a")]))[id_of("a")].sequence == 3
+
+
+async def test_a_nul_outside_of_json_is_refused_as_well(stores: Stores) -> None:
+    owner = await Coordinator.owning(stores)
+    await owner.commit(new("a"))
+    changes = more("a", 2)
+    changes.events = [entry._replace(origin=replace(ORIGIN, actor_id="a\x00b")) for entry in changes.events]
+    with pytest.raises(Unstorable):
+        await owner.commit(changes)
+
+
+@pytest.mark.parametrize("payload", [b'{"zz": 1e22,"a":1.10, "a":2}', b"[-0.0, 1E300, 12345678901234567890123]"])
+async def test_a_payload_comes_back_to_the_byte(stores: Stores, payload: bytes) -> None:
+    """A state that is rebuilt must be the one that was decided on: 1e22 must not become an integer on the way."""
+    owner = await Coordinator.owning(stores)
+    await owner.commit(new("a"))
+    done = TaskCompleted(CHARGE, 1, 1, Payload(payload))
+    await owner.commit(more("a", 2, done))
+    assert (await stores.queries.events(id_of("a")))[-1].event == done
 
 
 async def test_an_instance_is_read_back_as_it_was_written(stores: Stores) -> None:

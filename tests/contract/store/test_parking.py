@@ -45,7 +45,7 @@ async def test_an_owner_learns_of_parked_instances_when_it_claims(stores: Stores
     owner = await Coordinator.owning(stores, 0, 1)
     await owner.commit(parked=[parked("a", 10), parked("b", 11, partition=1)])
     [zero, one] = await stores.coordinator.claim([0, 1], "coordinator-2", publish=False, publisher_lease_s=30)
-    assert (zero.parked, one.parked) == ({id_of("a")}, {id_of("b")})
+    assert (zero.parked, one.parked) == (frozenset([id_of("a")]), frozenset([id_of("b")]))
 
 
 async def test_a_parked_instance_is_due_when_its_next_try_is(stores: Stores) -> None:
