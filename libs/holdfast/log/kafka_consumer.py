@@ -214,7 +214,7 @@ class KafkaConsumer(KafkaReader):
         self._start_over()
 
     def _start_over(self) -> None:
-        self._resume_all()
+        self._resume_all()  # librdkafka would remember a pause from the assignment before.
         starts = self._starts
         if self._assigned_here:
             self._handle.assign(
@@ -239,7 +239,6 @@ class KafkaConsumer(KafkaReader):
         if name == "revoked":
             self._send_commits()
         self._commits.clear()
-        self._resume_all()  # librdkafka would remember the pause into the next assignment.
         self._assigned_here -= set(_named(given))
         handle.unassign()
 

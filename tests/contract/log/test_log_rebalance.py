@@ -24,12 +24,18 @@ async def test_range_puts_equal_partition_numbers_of_three_topics_in_one_hand(lo
 async def test_revoked_is_awaited_before_anybody_else_is_assigned(log: Harness) -> None:
     topic, group = await log.topic(2), log.group()
     one = await log.member(topic, group)
-    release = asyncio.Event()
-    one.before_revoked = release.wait
+    asked, release = asyncio.Event(), asyncio.Event()
+
+    async def take_time() -> None:
+        asked.set()
+        await release.wait()
+
+    one.before_revoked = take_time
     two = await log.member(topic, group, wait=False)
     still_mine = {TopicPartition(topic, 0): 1}
     await one.consumer.commit(still_mine, wait=True)  # Not yet revoked: ours to commit.
-    await asyncio.sleep(0.3)
+    await asyncio.wait_for(asked.wait(), 20)
+    await asyncio.sleep(1)  # Were it not awaited, the other would have its part in a few milliseconds.
     assert two.heard == []
     release.set()
     await until(lambda: len(one.owned) == 1 and len(two.owned) == 1, "one partition each")
