@@ -95,3 +95,16 @@ TASK = Codec("task", _SCHEMAS["task"])
 REPORT = Codec("report", _SCHEMAS["report"])
 TICK = Codec("tick", _SCHEMAS["tick"])
 CANCELLATION = Codec("cancellation", _SCHEMAS["cancellation"])
+
+
+def fingerprints() -> dict[str, str]:
+    """What `schemas/avro/fingerprints.json` must say: file name without its ending -> fingerprint in hex."""
+    return {
+        f"{name}.v{version}": schema_fingerprint(schema).hex()
+        for name, versions in _SCHEMAS.items()
+        for version, schema in versions.items()
+    }
+
+
+if __name__ == "__main__":
+    print(orjson.dumps(fingerprints(), None, orjson.OPT_INDENT_2).decode())

@@ -15,8 +15,10 @@ class TextInvalid(ValueError):
     """The text cannot be read as a definition at all."""
 
 
-class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
-    """PyYAML lets a later key silently win; a task that is written twice would vanish."""
+class _Loader(yaml.SafeLoader):
+    """PyYAML lets a later key silently win; a task that is written twice would vanish.
+
+    The slow loader on purpose: the C one overflows its stack on deep nesting and takes the process with it."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen = set()
