@@ -1,6 +1,6 @@
 """The shop's activities. Run them with: holdfast worker examples.orders.worker:worker"""
 
-import time
+import asyncio
 
 from examples.orders.ledger import Ledger
 from examples.orders.models import Order, Parcel, Receipt, Reservation, Shipment, Undo
@@ -42,15 +42,15 @@ def refund(ctx: ActivityContext, undo: Undo[Receipt]) -> None:
 
 
 @activity("shipping.create")
-def ship(ctx: ActivityContext, shipment: Shipment) -> Parcel:
+async def ship(ctx: ActivityContext, shipment: Shipment) -> Parcel:
     order = shipment.order
-    ledger.called(ctx, order.order_id)
+    await asyncio.to_thread(ledger.called, ctx, order.order_id)
     if order.faults.shipping_fails:
         raise NonRetryable(f"no carrier takes {order.item}", code="no_carrier")
+    # A second attempt books nothing: the effect key is the same, so the carrier knows the parcel.
+    await asyncio.to_thread(ledger.effect, ctx, order.order_id)
     if order.faults.shipping_slow_s and ctx.attempt == 1:
-        # Deaf to ctx.cancelled on purpose: an outside call that cannot be interrupted is what the fence is for.
-        time.sleep(order.faults.shipping_slow_s)
-    ledger.effect(ctx, order.order_id)
+        await asyncio.sleep(order.faults.shipping_slow_s)  # The parcel is booked, but the carrier's answer dawdles.
     return Parcel(tracking=f"trk-{order.order_id}")
 
 

@@ -23,7 +23,11 @@ def prepare() -> None:
     from holdfast.kit.settings import load_dev_env
 
     load_dev_env()
-    # What a command has to say about Kafka it says itself, once, in its error.
+    quiet()
+
+
+def quiet() -> None:
+    """What a command has to say about Kafka it says itself, once, in its error."""
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)
 
 

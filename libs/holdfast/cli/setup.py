@@ -16,7 +16,6 @@ from holdfast.store.pool import open_database
 from holdfast.store.postgres_coordinator import PostgresCoordinatorStore
 from holdfast.store.postgres_definitions import PostgresDefinitionStore
 
-
 _APPEAR_S = 10.0
 
 
