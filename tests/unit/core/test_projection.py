@@ -38,6 +38,15 @@ def test_the_row_of_a_dispatch_that_went_out_again_has_its_new_fence_and_time() 
     assert (row.attempt, row.fence, row.queued_at, row.status) == (1, 2, play.now, T.QUEUED)
 
 
+def test_the_row_of_an_attempt_that_was_handed_back_has_not_ended() -> None:
+    play = Play(workflow(a=activity()))
+    play.start()
+    play.started("a")
+    play.wait(5).handed_back("a", "no_handler")
+    row = play.rows.task("a")
+    assert (row.status, row.ended_at, row.attempt) == (T.PENDING, None, 1)
+
+
 def test_the_row_of_an_instance_tells_what_it_waits_for() -> None:
     play = Play(workflow(a=activity(), nap=sleep(5, "a")))
     waits = []
