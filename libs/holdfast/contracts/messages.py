@@ -9,7 +9,7 @@ from uuid import UUID
 
 from holdfast.contracts.avro import CANCELLATION, TASK, TICK
 from holdfast.contracts.limits import check_text
-from holdfast.contracts.reports import decode_report, encode_report
+from holdfast.contracts.reports import check_key, decode_report, encode_report
 from holdfast.contracts.tracing import format_traceparent, parse_traceparent
 from holdfast.core.changes import Cancellation, Dispatch
 from holdfast.core.errors import Corrupt, Refused
@@ -87,7 +87,7 @@ def decode_tick(value: bytes, cause: str) -> Tick:
     kind = record["kind"]
     instance = InstanceKey(record["instance"])
     try:
-        check_text(instance, "instance", bytes_max=1_000)
+        check_key(instance, "tick")
         origin = Origin(ActorType.RECOVERY, check_text(record["sender"], "sender"), cause)
         if kind == "timer_due":
             timer = check_text(record["timer"] or "", "timer", bytes_max=1_000)

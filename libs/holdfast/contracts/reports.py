@@ -94,9 +94,9 @@ def decode_report(value: bytes, cause: str) -> Report:
     path = record["path"]
     try:
         if not (f"{path}{holder}{instance}".isprintable() and holder and path and len(path) < 60 and len(holder) < 60):
-            _check_texts(path, holder)
+            _check_texts(path, holder, instance)
         if instance.count("/") < 2 or len(instance) > 190:
-            _check_key(instance)
+            check_key(instance, "report")
         if payload is not None:
             check_payload(payload, "payload")
         if record["traceparent"] is None:
@@ -112,16 +112,18 @@ def decode_report(value: bytes, cause: str) -> Report:
         raise Corrupt(f"report: {error}"[:300]) from error
 
 
-def _check_texts(path: str, holder: str) -> None:
+def _check_texts(path: str, holder: str, instance: str) -> None:
     """Printable text of usual length was let through; this is for the rest (long names, spaces of all kinds, NUL)."""
     check_text(path, "path", bytes_max=1_000)
     check_text(holder, "holder")
+    check_key(instance, "report")
 
 
-def _check_key(instance: str) -> None:
+def check_key(instance: str, what: str) -> None:
+    """Raises Corrupt or Refused where this cannot be the key of an instance; not as strict as at the edge."""
     check_text(instance, "instance", bytes_max=_key_bytes_max)
     if instance.count("/") < 2:
-        raise Corrupt(f"report: instance {instance[:80]!r} is not namespace/workflow/run_id")
+        raise Corrupt(f"{what}: instance {instance[:80]!r} is not namespace/workflow/run_id")
 
 
 def _less_common(record: dict[str, Any], origin: Origin) -> Report:

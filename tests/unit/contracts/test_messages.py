@@ -170,6 +170,7 @@ def _record(**changed: Any) -> bytes:
         ({"path": "a\0b"}, "control character"),
         ({"path": "x" * 2_000}, "2000 bytes"),
         ({"instance": "orders"}, "not namespace/workflow/run_id"),
+        ({"instance": "a/b/c\0"}, "instance contains a control character"),
         ({"instance": "a/b/" + "x" * 1_000}, "1004 bytes"),
         ({"kind": "handed_back"}, "not a valid HandBackReason"),
         ({"kind": "failed", "detail": {"code": "x", "message": "a\0b"}}, "contains NUL"),
@@ -194,3 +195,20 @@ def test_an_error_message_that_cannot_be_stored_is_made_storable_by_the_worker()
 def test_a_trace_that_is_not_valid_is_left_out_and_the_report_counts() -> None:
     report = decode_report(_record(traceparent="nonsense"), "t/0/1")
     assert report.origin.trace_id is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"kind": "eaten"}, "unknown kind 'eaten'"),
+        ({"instance": "orders"}, "not namespace/workflow/run_id"),
+        ({"timer": None}, "timer is empty"),
+        ({"kind": "dispatch_lost"}, "path is empty"),
+        ({"kind": "lease_expired", "path": "a", "lapse": "boredom"}, "not a valid LapseKind"),
+        ({"sender": "a\0"}, "sender contains a control character"),
+    ],
+)
+def test_a_tick_that_makes_no_sense_is_corrupt(changed: dict[str, Any], says: str) -> None:
+    record = {"kind": "timer_due", "instance": _KEY, "sender": "recovery-1", "timer": "deadline", "token": 1}
+    with pytest.raises(Corrupt, match=says):
+        decode_tick(TICK.encode(record | changed), "t/0/1")
