@@ -22,7 +22,7 @@ import psutil
 from holdfast.core.errors import HoldfastError
 from holdfast.embedded.leftovers import Identity, Record, end, forget
 
-_LOG_TAIL_LINES = 15
+_LOG_TAIL_LINES = 8
 _FREEZE_S = 2.0
 
 

@@ -116,7 +116,7 @@ def holdfast(
 
 def main() -> None:
     try:
-        app()
+        app(prog_name="holdfast")
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except Exception as problem:
