@@ -85,6 +85,8 @@ def decode_tick(value: bytes, cause: str) -> Tick:
     """`cause` is what the tick is called from now on: `topic/partition/offset`."""
     record = TICK.decode(value)
     kind = record["kind"]
+    if kind not in ("timer_due", "lease_expired", "dispatch_lost"):
+        raise Corrupt(f"tick: unknown kind {kind[:80]!r}: a newer service wrote it")
     instance = InstanceKey(record["instance"])
     try:
         check_key(instance, "tick")
@@ -96,11 +98,9 @@ def decode_tick(value: bytes, cause: str) -> Tick:
         if kind == "lease_expired":
             lapse = LapseKind(record["lapse"] or LapseKind.LEASE)
             return LeaseExpired(instance, origin, path, record["fence"], record["renewals"], lapse)
-        if kind == "dispatch_lost":
-            return DispatchLost(instance, origin, path, record["fence"])
+        return DispatchLost(instance, origin, path, record["fence"])
     except (Refused, ValueError) as error:
         raise Corrupt(f"tick: {error}"[:300]) from error
-    raise Corrupt(f"tick: unknown kind {kind[:80]!r}: a newer service wrote it")
 
 
 def encode_cancellation(cancellation: Cancellation) -> bytes:
