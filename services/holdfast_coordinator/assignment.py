@@ -105,6 +105,8 @@ class Assignment:
                 continue
             if row.epoch == owned.epoch:
                 owned.settle(row)
+                if self._publisher is not None:
+                    self._publisher.expect(row.partition, row.outbox_last)
             else:
                 self._log.warning("partition_claimed_by_somebody_else", partition=row.partition)
                 self._let_go([row.partition])

@@ -36,7 +36,7 @@ class Batch:
     work: dict[InstanceId, Work] = field(default_factory=dict)
     parked: list[ParkedInput] = field(default_factory=list)
     parked_now: set[InstanceId] = field(default_factory=set)
-    first_try_s: float = 1.0  # how long newly parked inputs wait for their first try
+    first_try_s: float = 0.0  # how long newly parked inputs wait for their first try
     tries: list[ParkedTry] = field(default_factory=list)
     commands: dict[CommandKey, CommandRow] = field(default_factory=dict)  # decided in this batch
     commit: Commit | None = None

@@ -51,6 +51,7 @@ class Parking:
         self._failures: deque[float] = deque()
         self.instances: frozenset[InstanceId] = frozenset()
         self.one_by_one = False
+        self.first_delay_s = settings.parked_first_delay_s
 
     def take(self, partition: int, parked: frozenset[InstanceId]) -> None:
         self._parked[partition] = set(parked)

@@ -96,6 +96,8 @@ class Pipeline:
         self._consumer.wake()
 
     async def _step(self, records: list[Record], generation: int) -> None:
+        if self._flying is not None and self._flying.done():
+            await self._land()
         if self._parking.due(self._time()):
             await self._land()
             await self._retry_parked()
@@ -123,6 +125,7 @@ class Pipeline:
 
     async def _prepare(self, records: list[Record], generation: int) -> Batch:
         batch, inputs = self._preparer.read(records, generation)
+        batch.first_try_s = self._parking.first_delay_s
         recent = self._flying_batch.commands if self._flying_batch is not None else {}
         skip = self._parking.instances
         known: dict[CommandKey, CommandRow] = {}
@@ -161,6 +164,12 @@ class Pipeline:
         self._assignment.idle.clear()
         self._flying_batch = batch
         self._flying = asyncio.create_task(self._commit(batch))
+        self._flying.add_done_callback(self._landed)
+
+    def _landed(self, flying: "asyncio.Task[None]") -> None:
+        """The loop may be waiting for records that never come; a failure must not wait with it."""
+        if not flying.cancelled() and flying.exception() is not None:
+            self._consumer.wake()
 
     async def _land(self) -> None:
         """Wait for the batch under way; raises what went wrong with it."""

@@ -87,6 +87,13 @@ class HostedPublisher:
             lane.last = max(lane.last or 0, number)
             self._behind.set()
 
+    def expect(self, partition: int, last: int) -> None:
+        """Rows up to `last` are committed, though we may not have been told (an unknown outcome): read what is missing."""
+        lane = self._publisher.lanes.get(partition)
+        if lane is not None and last > (lane.last or 0):
+            lane.last = last
+            self._behind.set()
+
     def done(self, partition: int) -> int | None:
         """For the next commit: everything up to here is in Kafka; None when Postgres knows that already."""
         lane = self._publisher.lanes.get(partition)
