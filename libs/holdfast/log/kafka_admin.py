@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import confluent_kafka
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # Its __init__ exports without saying so.
     AdminClient,
     AlterConfigOpType,
@@ -35,8 +35,9 @@ _NO_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_I
 class KafkaAdmin:
     def __init__(self, kafka: KafkaConfig, *, timeout_s: float = 10.0) -> None:
         self._timeout_s = timeout_s
-        config: dict[str, Any] = kafka.client(error_cb=self._on_error)
-        self._handle = AdminClient(config, logger=_log)
+        self._config: dict[str, Any] = kafka.client(error_cb=self._on_error)
+        self._handle = AdminClient(self._config, logger=_log)
+        self._readers: dict[str, confluent_kafka.Consumer] = {}
 
     async def start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return await self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
@@ -45,19 +46,23 @@ class KafkaAdmin:
         return await self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     async def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Asked by a consumer handle that never joins. AdminClient.list_consumer_group_offsets ends the process with a
+        segmentation fault when the group's coordinator is moving or not there yet (librdkafka 2.16.0: it refreshes
+        the coordinator of a consumer group that an admin handle does not have)."""
         wanted = [confluent_kafka.TopicPartition(*tp) for tp in partitions]
         if not wanted:
             return {}
-        asked = self._handle.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=self._timeout_s
-        )
-        answers = await self._answers(asked, f"committed offsets of {group}", missing=_NO_GROUP)
-        return {
-            TopicPartition(tp.topic, tp.partition): tp.offset
-            for answer in answers.values()
-            for tp in answer.topic_partitions
-            if tp.offset >= 0 and tp.error is None
-        }
+        reader = self._readers.get(group)
+        if reader is None:
+            reader = self._readers[group] = confluent_kafka.Consumer({**self._config, "group.id": group}, logger=_log)
+        try:
+            found = await asyncio.to_thread(reader.committed, wanted, timeout=self._timeout_s)
+        except KafkaException as problem:
+            raise as_holdfast_error(problem, f"committed offsets of {group}") from problem
+        for tp in found:
+            if tp.error is not None and tp.error.code() not in _NO_TOPIC:
+                raise as_holdfast_error(tp.error, f"committed offsets of {group}")
+        return {TopicPartition(tp.topic, tp.partition): tp.offset for tp in found if tp.offset >= 0}
 
     async def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         return {name: str(topic.topic_id) for name, topic in (await self._topics(topics)).items()}
@@ -142,7 +147,10 @@ class KafkaAdmin:
         ]
 
     async def close(self) -> None:
-        """The handle ends with its last reference; there is nothing to flush."""
+        """The admin handle ends with its last reference; there is nothing to flush."""
+        while self._readers:
+            _, reader = self._readers.popitem()
+            await asyncio.to_thread(reader.close)
 
     async def _offsets(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
         wanted = {confluent_kafka.TopicPartition(*tp): spec for tp in partitions}

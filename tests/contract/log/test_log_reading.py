@@ -217,13 +217,13 @@ async def test_topics_named_first_are_handed_out_first(log: Harness) -> None:
     before = 0
     async with asyncio.timeout(30):
         while True:
-            batch = await member.consumer.batch(100)
-            topics = [record.topic for record in batch]
-            if urgent in topics:
+            batch = await member.consumer.batch(10)
+            if any(record.topic == urgent for record in batch):
                 break
             before += len(batch)
-    assert topics == sorted(topics, key=lambda topic: topic != urgent)
-    assert before < 3900
+            await asyncio.sleep(0.02)  # a consumer that works on what it got
+    assert [record.topic for record in batch] == [urgent] * 10
+    assert before < 1000  # thousands were waiting already
 
 
 async def test_a_reader_that_falls_behind_is_not_thrown_out_and_misses_nothing(log: Harness) -> None:
