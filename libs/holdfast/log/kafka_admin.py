@@ -35,7 +35,7 @@ _NO_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_I
 class KafkaAdmin:
     def __init__(self, kafka: KafkaConfig, *, timeout_s: float = 10.0) -> None:
         self._timeout_s = timeout_s
-        self._config: dict[str, Any] = kafka.client(error_cb=self._on_error)
+        self._config: dict[str, Any] = dict(kafka.client(error_cb=self._on_error))
         self._handle = AdminClient(self._config, logger=_log)
         self._readers: dict[str, confluent_kafka.Consumer] = {}
 
