@@ -9,7 +9,7 @@ class RecoverySettings(ServiceSettings):
     timers_claim_s: float = Field(
         10.0, gt=0, description="How long a recovery may take to send a timer before another one does"
     )
-    timers_page: int = Field(1000, ge=1, description="The most timers that are claimed at once")
+    timers_page: int = Field(2000, ge=1, description="The most timers that are claimed at once")
     timers_poll_s: float = Field(
         1.0, gt=0, description="How late a timer may be noticed where Postgres cannot tell us (no LISTEN)"
     )

@@ -20,7 +20,7 @@ class Timers:
         sender: TickSender,
         *,
         claim_s: float = 10.0,
-        page_rows: int = 1000,
+        page_rows: int = 2000,
         poll_s: float = 1.0,
     ) -> None:
         """`poll_s` is how late an earlier timer may be noticed where nobody can tell us (no LISTEN)."""
