@@ -1,12 +1,13 @@
 """A commit as the arrays that `holdfast.commit_batch` takes (migrations/0002_commit.sql describes each).
 
 This runs for every input, so it is written for speed: each distinct id, text and time is put into a table once and
-rows are numbers that point there. Pointers start at 1; 0 is NULL. `_value_` instead of an enum member: hashing a member
-runs Python code, hashing its text does not.
+rows are numbers that point there, packed by one call each. Pointers start at 1; 0 is NULL. `_value_` instead of an enum
+member: hashing a member runs Python code, hashing its text does not.
 """
 
 import re
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -19,8 +20,20 @@ from holdfast.core.inputs import Error, Origin
 from holdfast.core.transitions import FINISHED
 from holdfast.store.errors import Unstorable
 from holdfast.store.pack_rare import pack_commands, pack_parking
-from holdfast.store.pack_tables import Pack
+from holdfast.store.pack_tables import Pack, row_packer
 from holdfast.store.rows import Commit, PartitionAdvance
+
+_PARTITIONS_ROW = row_packer(12)
+_CREATED_ROW = row_packer(15)
+_UPDATED_ROW = row_packer(11)
+_ORIGINS_ROW = row_packer(5)
+_EVENTS_ROW = row_packer(8)
+_TASKS_ROW = row_packer(13)
+_LEASES_ROW = row_packer(10)
+_LEASES_ENDED_ROW = row_packer(2)
+_RENEWALS_ROW = row_packer(6)
+_TIMERS_ROW = row_packer(4)
+_TIMERS_GONE_ROW = row_packer(2)
 
 
 def home_of(commit: Commit, instance: InstanceId) -> int:
@@ -30,12 +43,12 @@ def home_of(commit: Commit, instance: InstanceId) -> int:
         raise LookupError(f"commit.homes does not name the partition of the new instance {instance}") from None
 
 
-def pack(commit: Commit) -> tuple[Any, ...]:
+def pack(commit: Commit) -> tuple[str | bytes, ...]:
     batch = Pack(commit.service)
     _partitions(batch, commit.partitions)
     # Rows are locked in id order by everybody, so that two batches can never wait for each other.
-    for changes in sorted(commit.changes, key=_instance_order):
-        place = batch.id(changes.row.instance_id)
+    for changes in sorted(commit.changes, key=attrgetter("row.instance_id.int")):
+        place = batch.ids[changes.row.instance_id]
         _instance(batch, place, changes, commit)
         _events(batch, place, changes.row.instance_id, changes.events)
         if changes.tasks:
@@ -49,7 +62,7 @@ def pack(commit: Commit) -> tuple[Any, ...]:
         pack_commands(batch, commit.commands)
     for snapshot in commit.snapshots:
         batch.snapshots += (
-            batch.id(snapshot.instance_id),
+            batch.ids[snapshot.instance_id],
             snapshot.sequence,
             snapshot.shape,
             batch.blob(snapshot.body),
@@ -59,13 +72,11 @@ def pack(commit: Commit) -> tuple[Any, ...]:
     return batch.arguments()
 
 
-def error_json(error: Error | None) -> str | None:
-    if error is None:
-        return None
+def error_json(error: Error) -> bytes:
     body: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.details is not None:
         body["details"] = orjson.Fragment(error.details)
-    return orjson.dumps(body).decode()
+    return orjson.dumps(body)
 
 
 # An escaped NUL, unless the backslash is escaped itself.
@@ -86,125 +97,219 @@ def storable_event(event: Event, instance: InstanceId) -> bytes:
     return body
 
 
-def _instance_order(changes: Changes) -> int:
-    return changes.row.instance_id.int
-
-
 def _partitions(batch: Pack, partitions: list[PartitionAdvance]) -> None:
     for advance in sorted(partitions, key=lambda advance: advance.partition):
-        batch.partitions += (
-            advance.partition,
-            advance.epoch,
-            advance.commands_from,
-            advance.commands_next,
-            advance.reports_from,
-            advance.reports_next,
-            advance.ticks_from,
-            advance.ticks_next,
-            advance.outbox_number or 0,
-            batch.blob(advance.outbox_body),
-            -1 if advance.publisher_epoch is None else advance.publisher_epoch,
-            -1 if advance.outbox_done is None else advance.outbox_done,
+        batch.partitions.append(
+            _PARTITIONS_ROW(
+                8,
+                advance.partition,
+                8,
+                advance.epoch,
+                8,
+                advance.commands_from,
+                8,
+                advance.commands_next,
+                8,
+                advance.reports_from,
+                8,
+                advance.reports_next,
+                8,
+                advance.ticks_from,
+                8,
+                advance.ticks_next,
+                8,
+                advance.outbox_number or 0,
+                8,
+                batch.blob(advance.outbox_body),
+                8,
+                -1 if advance.publisher_epoch is None else advance.publisher_epoch,
+                8,
+                -1 if advance.outbox_done is None else advance.outbox_done,
+            )
         )
 
 
 def _instance(batch: Pack, place: int, changes: Changes, commit: Commit) -> None:
     row = changes.row
-    text, time = batch.text, batch.time
+    text, time = batch.texts, batch.times
     if changes.expected_sequence == 0:
         namespace, workflow, run_id = split_key(row.key)
-        batch.created += (
-            place,
-            home_of(commit, row.instance_id),
-            text(namespace),
-            text(workflow),
-            text(run_id),
-            row.version,
-            text(row.state._value_),
-            row.execution,
-            row.sequence,
-            row.fence,
-            text(row.awaiting),
-            batch.doc(error_json(row.error)),
-            time(row.created_at),
-            time(row.updated_at),
-            time(row.finished_at),
+        batch.created.append(
+            _CREATED_ROW(
+                8,
+                place,
+                8,
+                home_of(commit, row.instance_id),
+                8,
+                text[namespace],
+                8,
+                text[workflow],
+                8,
+                text[run_id],
+                8,
+                row.version,
+                8,
+                text[row.state._value_],
+                8,
+                row.execution,
+                8,
+                row.sequence,
+                8,
+                row.fence,
+                8,
+                text[row.awaiting],
+                8,
+                0 if row.error is None else batch.doc(error_json(row.error)),
+                8,
+                time[row.created_at],
+                8,
+                time[row.updated_at],
+                8,
+                time[row.finished_at],
+            )
         )
         return
-    batch.updated += (
-        place,
-        changes.expected_sequence,
-        row.version,
-        text(row.state._value_),
-        row.execution,
-        row.sequence,
-        row.fence,
-        text(row.awaiting),
-        batch.doc(error_json(row.error)),
-        time(row.updated_at),
-        # A change of a finished instance that does not name the end (a rejected report) keeps the one on record.
-        -1 if row.finished_at is None and row.state in FINISHED else time(row.finished_at),
+    batch.updated.append(
+        _UPDATED_ROW(
+            8,
+            place,
+            8,
+            changes.expected_sequence,
+            8,
+            row.version,
+            8,
+            text[row.state._value_],
+            8,
+            row.execution,
+            8,
+            row.sequence,
+            8,
+            row.fence,
+            8,
+            text[row.awaiting],
+            8,
+            0 if row.error is None else batch.doc(error_json(row.error)),
+            8,
+            time[row.updated_at],
+            # A change of a finished instance that does not name the end (a rejected report) keeps the one on record.
+            8,
+            -1 if row.finished_at is None and row.state in FINISHED else time[row.finished_at],
+        )
     )
 
 
 def _events(batch: Pack, place: int, instance: InstanceId, events: list[Recorded]) -> None:
-    text, time, docs, rows = batch.text, batch.time, batch.docs, batch.events
+    text, time, docs, rows = batch.texts, batch.times, batch.docs, batch.events
     last: Origin | None = None
     origin_place = 0
     for sequence, execution, event, occurred_at, origin in events:
         if origin is not last:
             # The events of one input share its origin.
             last = origin
-            origin_place = len(batch.origins) + 1
-            batch.origins += (
-                text(origin.cause),
-                text(origin.actor_type._value_),
-                text(origin.actor_id),
-                text(origin.trace_id),
-                text(origin.span_id),
+            origin_place = batch.origins_count * 5 + 1
+            batch.origins_count += 1
+            batch.origins.append(
+                _ORIGINS_ROW(
+                    8,
+                    text[origin.cause],
+                    8,
+                    text[origin.actor_type._value_],
+                    8,
+                    text[origin.actor_id],
+                    8,
+                    text[origin.trace_id],
+                    8,
+                    text[origin.span_id],
+                )
             )
         name, version = EVENT_TYPES[event.__class__]
-        docs.append(storable_event(event, instance).decode())
-        rows += (place, sequence, execution, text(name), version, len(docs), time(occurred_at), origin_place)
+        docs.append(storable_event(event, instance))
+        rows.append(
+            _EVENTS_ROW(
+                8,
+                place,
+                8,
+                sequence,
+                8,
+                execution,
+                8,
+                text[name],
+                8,
+                version,
+                8,
+                len(docs),
+                8,
+                time[occurred_at],
+                8,
+                origin_place,
+            )
+        )
 
 
 def _tasks(batch: Pack, place: int, tasks: Iterable[TaskRow]) -> None:
-    text, time, rows = batch.text, batch.time, batch.tasks
+    text, time, rows = batch.texts, batch.times, batch.tasks
     for task in tasks:
-        rows += (
-            place,
-            task.execution,
-            text(task.path),
-            task.attempt,
-            text(task.status._value_),
-            task.fence,
-            text(task.queue),
-            text(task.activity),
-            text(task.holder),
-            time(task.queued_at),
-            time(task.started_at),
-            time(task.ended_at),
-            0 if task.error is None else batch.doc(error_json(task.error)),
+        rows.append(
+            _TASKS_ROW(
+                8,
+                place,
+                8,
+                task.execution,
+                8,
+                text[task.path],
+                8,
+                task.attempt,
+                8,
+                text[task.status._value_],
+                8,
+                task.fence,
+                8,
+                text[task.queue],
+                8,
+                text[task.activity],
+                8,
+                text[task.holder],
+                8,
+                time[task.queued_at],
+                8,
+                time[task.started_at],
+                8,
+                time[task.ended_at],
+                8,
+                0 if task.error is None else batch.doc(error_json(task.error)),
+            )
         )
 
 
 def _leases(batch: Pack, place: int, leases: dict[TaskPath, LeaseRow | None]) -> None:
-    text, time = batch.text, batch.time
+    text, time = batch.texts, batch.times
     for path, lease in leases.items():
         if lease is None:
-            batch.leases_ended += (place, text(path))
+            batch.leases_ended.append(_LEASES_ENDED_ROW(8, place, 8, text[path]))
             continue
-        batch.leases += (
-            place,
-            text(path),
-            lease.execution,
-            lease.attempt,
-            lease.fence,
-            text(lease.holder),
-            text(lease.address),
-            time(lease.since),
-            time(lease.expires_at),
-            time(lease.timeout_at),
+        batch.leases.append(
+            _LEASES_ROW(
+                8,
+                place,
+                8,
+                text[path],
+                8,
+                lease.execution,
+                8,
+                lease.attempt,
+                8,
+                lease.fence,
+                8,
+                text[lease.holder],
+                8,
+                text[lease.address],
+                8,
+                time[lease.since],
+                8,
+                time[lease.expires_at],
+                8,
+                time[lease.timeout_at],
+            )
         )
         batch.lease_seconds.append(lease.lease_s)
 
@@ -212,18 +317,28 @@ def _leases(batch: Pack, place: int, leases: dict[TaskPath, LeaseRow | None]) ->
 def _timers(batch: Pack, place: int, changes: Changes) -> None:
     for key, timer in changes.timers.items():
         if timer is None:
-            batch.timers_gone += (place, batch.text(key))
+            batch.timers_gone.append(_TIMERS_GONE_ROW(8, place, 8, batch.texts[key]))
         else:
-            batch.timers += (place, batch.text(key), timer.token, batch.time(timer.due_at))
+            batch.timers.append(
+                _TIMERS_ROW(8, place, 8, batch.texts[key], 8, timer.token, 8, batch.times[timer.due_at])
+            )
 
 
 def _renewals(batch: Pack, commit: Commit) -> None:
     for renewal in sorted(commit.renewals, key=lambda renewal: renewal.instance_id.int):
-        batch.renewals += (
-            batch.id(renewal.instance_id),
-            batch.text(renewal.path),
-            renewal.fence,
-            renewal.renewals,
-            batch.time(renewal.expires_at),
-            batch.doc(None if renewal.details is None else renewal.details.decode()),
+        batch.renewals.append(
+            _RENEWALS_ROW(
+                8,
+                batch.ids[renewal.instance_id],
+                8,
+                batch.texts[renewal.path],
+                8,
+                renewal.fence,
+                8,
+                renewal.renewals,
+                8,
+                batch.times[renewal.expires_at],
+                8,
+                batch.doc(renewal.details),
+            )
         )

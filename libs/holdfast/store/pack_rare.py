@@ -28,29 +28,29 @@ def pack_commands(batch: Pack, commands: list[CommandRow]) -> None:
 
 
 def _command(batch: Pack, row: CommandRow) -> tuple[int, ...]:
-    text = batch.text
+    text = batch.texts
     return (
-        batch.id(row.key.instance_id),
-        text(row.key.source),
-        text(row.key.id),
-        text(row.instance),
-        text(row.type),
+        batch.ids[row.key.instance_id],
+        text[row.key.source],
+        text[row.key.id],
+        text[row.instance],
+        text[row.type],
         batch.blob(row.digest),
-        text(row.outcome),
-        text(row.reason),
-        batch.time(row.received_at),
+        text[row.outcome],
+        text[row.reason],
+        batch.times[row.received_at],
     )
 
 
 def pack_parking(batch: Pack, commit: Commit) -> None:
     """Reports that are only counted, and everything about instances whose inputs are parked."""
-    text, time, out = batch.text, batch.time, batch.parking
+    text, time, out = batch.texts, batch.times, batch.parking
     counts: dict[tuple[UUID, str, int], int] = {}
     for rejection in commit.rejections:
         key = (rejection.instance_id, rejection.path, rejection.fence)
         counts[key] = counts.get(key, 0) + rejection.count
     for (instance, path, fence), count in counts.items():
-        out += (batch.id(instance), text(path), fence, count)
+        out += (batch.ids[instance], text[path], fence, count)
     ends = [len(out)]
     places: dict[UUID, int] = {}
     for parked in commit.parked:
@@ -58,14 +58,14 @@ def pack_parking(batch: Pack, commit: Commit) -> None:
         out += _parked(batch, parked, places[parked.instance_id])
     ends.append(len(out))
     for instance, number in commit.unparked:
-        out += (batch.id(instance), number)
+        out += (batch.ids[instance], number)
     ends.append(len(out))
     for tried in commit.parked_tries:
         out += (
-            batch.id(tried.instance_id),
+            batch.ids[tried.instance_id],
             tried.tries,
-            time(tried.next_try_at),
-            text(printable(tried.error)),
+            time[tried.next_try_at],
+            text[printable(tried.error)],
             int(tried.quarantine),
         )
     ends.append(len(out))
@@ -74,16 +74,16 @@ def pack_parking(batch: Pack, commit: Commit) -> None:
 
 def _parked(batch: Pack, parked: ParkedInput, place: int) -> tuple[int, ...]:
     return (
-        batch.id(parked.instance_id),
+        batch.ids[parked.instance_id],
         parked.partition,
-        batch.text(parked.instance),
-        batch.text(parked.topic),
+        batch.texts[parked.instance],
+        batch.texts[parked.topic],
         parked.offset,
         batch.blob(parked.key),
         batch.blob(parked.value),
         batch.blob(_headers.encode(parked.headers)),
-        batch.text(printable(parked.error)),
-        batch.time(parked.parked_at),
+        batch.texts[printable(parked.error)],
+        batch.times[parked.parked_at],
         place,
     )
 

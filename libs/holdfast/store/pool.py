@@ -15,6 +15,7 @@ import asyncpg
 
 from holdfast.core.errors import Refused
 from holdfast.store.failures import translated
+from holdfast.store.pack_tables import WIRE_TYPES
 
 ROLE = "holdfast_service"
 
@@ -81,7 +82,7 @@ class Database:
         """A connection outside the pool, with the same role and time-outs (LISTEN needs one of its own)."""
         with translated(), _role_explained():
             connection: Connection = await asyncpg.connect(self.dsn, **_options(self.service, self.timeouts))
-            await _check_role(connection)
+            await _prepare(connection)
         return connection
 
     async def close(self) -> None:
@@ -103,7 +104,7 @@ async def open_database(
             min_size=1,
             max_size=connections_max,
             max_inactive_connection_lifetime=300,
-            init=_check_role,
+            init=_prepare,
             reset=_nothing_to_reset,
             statement_cache_size=100 if prepared else 0,
             **_options(service, chosen),
@@ -136,13 +137,22 @@ def _options(service: str, timeouts: Timeouts) -> dict[str, Any]:
     }
 
 
-async def _check_role(connection: Any) -> None:
-    if await connection.fetchval("SELECT current_user") != ROLE:
+async def _prepare(connection: Any) -> None:
+    names = [f"holdfast.{name}" for name in WIRE_TYPES]
+    role, *oids = await connection.fetchrow(
+        "SELECT current_user, " + ", ".join(f"to_regtype('{name}')::oid" for name in names)
+    )
+    if role != ROLE:
         raise Refused(
             "database_role",
             f"the connection did not take the role {ROLE}; a pooler that drops start-up settings (PgBouncer's "
             f"ignore_startup_parameters) needs a login whose default role it is: ALTER ROLE <login> SET role = {ROLE}",
         )
+    # What `set_type_codec` does, which refuses domains because results do not name them; we only send them.
+    settings = connection._protocol.get_settings()
+    for name, oid in zip(WIRE_TYPES, oids, strict=True):
+        if oid is not None:  # Else the schema is behind, and `check_schema` says so in better words.
+            settings.add_python_codec(oid, name, "holdfast", [], "scalar", bytes, bytes, "binary")
 
 
 async def _nothing_to_reset(_: Any) -> None:

@@ -1,5 +1,6 @@
 """The coordinator's side of the store on Postgres."""
 
+import struct
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -80,8 +81,8 @@ class PostgresCoordinatorStore:
     async def commit(self, commit: Commit) -> Committed:
         try:
             arguments = pack(commit)
-        except (orjson.JSONEncodeError, UnicodeError) as error:
-            raise Unstorable(f"cannot be written as JSON: {error}") from error
+        except (orjson.JSONEncodeError, UnicodeError, struct.error) as error:
+            raise Unstorable(f"cannot be sent to Postgres: {error}") from error
         with translated(committing=True):
             row = await self._database.fetchrow(_COMMIT, *arguments)
         assert row is not None

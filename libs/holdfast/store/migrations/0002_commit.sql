@@ -11,6 +11,15 @@
 --
 -- Errors: HF001 fenced, HF002 conflict (DETAIL: the instances).
 
+-- Names for the arrays as they arrive: asyncpg writes arrays itself, but lets us write a domain.
+CREATE DOMAIN holdfast.wire_uuids AS uuid[];
+CREATE DOMAIN holdfast.wire_texts AS text[];
+CREATE DOMAIN holdfast.wire_times AS timestamptz[];
+CREATE DOMAIN holdfast.wire_docs AS json[];
+CREATE DOMAIN holdfast.wire_blobs AS bytea[];
+CREATE DOMAIN holdfast.wire_numbers AS bigint[];
+CREATE DOMAIN holdfast.wire_floats AS double precision[];
+
 CREATE FUNCTION holdfast.commit_batch(
     service text,
     ids uuid[],
@@ -273,10 +282,11 @@ BEGIN
 END
 $$;
 
+-- The two parts below run inside `commit_batch` and under its settings.
+
 -- The way out: this commit's row of each partition, and what the hosted publisher has got acknowledged since the last one.
 CREATE FUNCTION holdfast.commit_outbox(partitions bigint[], blobs bytea[], OUT lost integer[], OUT unhosted boolean)
 LANGUAGE plpgsql
-SET search_path = holdfast, pg_catalog, pg_temp
 AS $$
 #variable_conflict use_variable
 DECLARE
@@ -336,7 +346,6 @@ CREATE FUNCTION holdfast.commit_parking(
     ids uuid[], texts text[], times timestamptz[], blobs bytea[], rare bigint[], parking bigint[])
 RETURNS void
 LANGUAGE plpgsql
-SET search_path = holdfast, pg_catalog, pg_temp
 AS $$
 #variable_conflict use_variable
 DECLARE

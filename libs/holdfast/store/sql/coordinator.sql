@@ -2,7 +2,12 @@
 
 -- name: commit
 SELECT * FROM holdfast.commit_batch(
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)
+    $1, $2::holdfast.wire_uuids, $3::holdfast.wire_texts, $4::holdfast.wire_times,
+    $5::holdfast.wire_docs, $6::holdfast.wire_blobs, $7::holdfast.wire_numbers, $8::holdfast.wire_numbers,
+    $9::holdfast.wire_numbers, $10::holdfast.wire_numbers, $11::holdfast.wire_numbers, $12::holdfast.wire_numbers,
+    $13::holdfast.wire_numbers, $14::holdfast.wire_floats, $15::holdfast.wire_numbers, $16::holdfast.wire_numbers,
+    $17::holdfast.wire_numbers, $18::holdfast.wire_numbers, $19::holdfast.wire_numbers, $20::holdfast.wire_numbers,
+    $21::holdfast.wire_numbers, $22::holdfast.wire_numbers, $23::holdfast.wire_numbers)
 
 -- name: load
 SELECT * FROM holdfast.load_batch($1, $2, $3, $4, $5, $6, $7)
