@@ -17,7 +17,7 @@ from holdfast.log.protocol import Consumer, Record
 from holdfast.relay.hosted import HostedPublisher
 from holdfast.store.errors import Conflict, Unstorable
 from holdfast.store.protocol import CoordinatorStore
-from holdfast.store.rows import CommandKey, CommandRow, Committed
+from holdfast.store.rows import CommandKey, CommandRow, Commit, Committed
 from holdfast_coordinator import metrics
 from holdfast_coordinator.assignment import Assignment
 from holdfast_coordinator.batch import Batch
@@ -195,7 +195,7 @@ class Pipeline:
         self._assignment.fine()
         self._publish(batch, committed)
         self._cache.committed(batch.number, batch.touched())
-        self._wakers.after(batch.commit, relay_waiting=committed.relay_waiting)
+        self._wakers.after(batch.commit, relay_waiting=committed.relay_waiting and self._needs_relay(batch.commit))
         self._count(batch)
         await self._tell_kafka()
 
@@ -210,6 +210,14 @@ class Pipeline:
                 self._publisher.publish(advance.partition, advance.outbox_number, batch.frames[advance.partition])
         if committed.publisher_lost:
             self._publisher.drop(committed.publisher_lost)
+
+    def _needs_relay(self, commit: Commit) -> bool:
+        """Whether a row was written that we do not publish ourselves."""
+        return any(
+            advance.outbox_number is not None
+            and (self._publisher is None or self._publisher.epoch(advance.partition) is None)
+            for advance in commit.partitions
+        )
 
     def _count(self, batch: Batch) -> None:
         assert batch.commit is not None

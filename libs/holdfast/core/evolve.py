@@ -170,6 +170,7 @@ def _task_handed_back(state: State, event: e.TaskHandedBack) -> None:
 
 def _task_dispatch_lost(state: State, event: e.TaskDispatchLost) -> None:
     task = state.tasks[event.path]
+    task.unknown = True  # Somebody may have run it and died before a word of it.
     _become(state, task, T.QUEUED, retrying=True)
     task.fence = 0
 

@@ -88,7 +88,7 @@ class HostedPublisher:
             self._behind.set()
 
     def expect(self, partition: int, last: int) -> None:
-        """Rows up to `last` are committed, though we may not have been told (an unknown outcome): read what is missing."""
+        """Rows up to `last` are committed, though nobody told us (an unknown outcome): read what is missing."""
         lane = self._publisher.lanes.get(partition)
         if lane is not None and last > (lane.last or 0):
             lane.last = last

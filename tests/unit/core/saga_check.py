@@ -47,12 +47,16 @@ def to_undo(play: Play) -> list[str]:
             break
         if isinstance(event, e.TaskStarted) and event.holder is not None:
             held.add(event.fence)
+        if isinstance(event, e.TaskDispatchLost):
+            lost = play.definition.tasks[event.path]
+            if lost.compensate and lost.compensate_unknown:
+                undo.add(event.path)  # Somebody may have run it and died before a word of it.
         if isinstance(event, SETTLED):
             ended[event.path] = number
             task = play.definition.tasks[event.path]
             if task.compensate and (_completed(event) or (_unknown(event, held) and task.compensate_unknown)):
                 undo.add(event.path)
-    return sorted(undo, key=lambda path: ended[path], reverse=True)
+    return sorted(undo, key=lambda path: ended.get(path, 0), reverse=True)
 
 
 def _completed(event: e.Event) -> bool:
