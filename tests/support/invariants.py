@@ -182,7 +182,7 @@ def nothing_out_of_nothing(world: World) -> Seen:
         once(("task", dispatch.instance, dispatch.fence), record.value)
     for _, told in world.cancellations:
         assert (told.instance, told.path, told.fence) in scheduled, f"{told} of a dispatch that never was"
-    if not world.kills:
+    if not world.faults:
         assert not repeated, f"{repeated} messages came twice, and nothing explains it"
     return {"events published": len(world.published), "dispatches": len(world.dispatches)}
 

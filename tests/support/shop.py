@@ -5,9 +5,10 @@ Run it with `holdfast worker tests.support.shop:worker`. The input of a workflow
     {"do": {"charge": {"flaky": 2}, "ship": {"refuse": true}}}
 
 `flaky: n` fails the first n attempts, `refuse` fails for good, `sleep_s` takes its time, `exit: n` kills the process in
-the first n attempts, `output` is what it returns. `gate: name` waits for the file `name.go`; once the file
-`name.block` exists it waits *in the event loop*, so that nothing can reach the worker any more: a frozen process that
-wakes up and finishes what it was doing before it hears of anything else.
+the first n attempts, `output` is what it returns, `nul` returns text that cannot be stored. `gates: [a, b]` makes the
+first attempt wait for the file `a.go`, the second for `b.go`. Once the file `a.block` exists it waits *in the event
+loop*, so that nothing can reach the worker any more: a frozen process that wakes up and finishes what it was doing
+before it hears of anything else.
 """
 
 import asyncio
@@ -103,14 +104,17 @@ async def do(ctx: ActivityContext, given: Any) -> Any:
     ledger.write("began", ctx)
     if ctx.attempt <= plan.get("exit", 0):
         os._exit(9)
-    if "gate" in plan:
-        await _gate(plan["gate"], ctx, ledger)
+    gates = plan.get("gates", [])
+    if ctx.attempt <= len(gates):
+        await _gate(gates[ctx.attempt - 1], ctx, ledger)
     if plan.get("sleep_s"):
         await asyncio.sleep(plan["sleep_s"])
     if ctx.attempt <= plan.get("flaky", 0):
         raise ConnectionError(f"the bank did not answer attempt {ctx.attempt}")
     if plan.get("refuse"):
         raise NonRetryable("no carrier takes it", code="no_carrier")
+    if plan.get("nul"):
+        return {"text": "a\0b"}
     ledger.write("done", ctx)
     return plan.get("output", {"by": ctx.attempt})
 

@@ -42,7 +42,7 @@ SHORT = {
     "HOLDFAST_RELAY_LEASE_S": "2",
     "HOLDFAST_PUBLISHER_LEASE_S": "2",
     "HOLDFAST_SESSION_TIMEOUT_S": "6",  # the least that a broker takes
-    "HOLDFAST_PARKED_FIRST_DELAY_S": "0.3",
+    "HOLDFAST_PARKED_FIRST_DELAY_S": "0.8",
     "HOLDFAST_DRAIN_S": "5",
 }
 
@@ -102,7 +102,6 @@ class System:
         self.shop_folder = local.folder / "shop"
         self.shop_folder.mkdir(exist_ok=True)
         self.ledger = shop.Ledger(self.shop_folder)
-        self.kills: list[str] = []
 
     # --- processes
 
@@ -112,9 +111,15 @@ class System:
         target, folder = "tests.support.shop:worker", CHECKOUT
         return self.local.start_worker(target, settings, f"{queue}-{name}", working_folder=folder)
 
-    def kill(self, name: str) -> None:
-        self.local.kill(name)
-        self.kills.append(name)
+    def holder_of(self, key: str, task: str, attempt: int = 1) -> LocalProcess:
+        """The worker that has begun this attempt, by the ledger."""
+
+        def found() -> LocalProcess | None:
+            pids = {line.pid for line in self.ledger.lines(key, task, "began") if line.attempt == attempt}
+            running = (one for one in self.local.processes if one.kind == "worker" and one.running)
+            return next((one for one in running if one.pid in pids), None)
+
+        return self.eventually(found, f"a worker that has begun {task} of {key}")
 
     def open_gate(self, name: str) -> None:
         (self.shop_folder / f"{name}.go").touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +37,7 @@ class Row:
 @dataclass
 class World:
     namespace: str
-    kills: int  # crashes and takeovers on record: what explains a duplicate
+    faults: bool  # there were crashes or takeovers, which explain a duplicate
     instances: dict[str, InstanceView]
     definitions: dict[str, Definition]  # by instance key
     rows: dict[str, list[Row]]  # by instance key, in sequence order
@@ -58,7 +59,7 @@ class World:
         return [row.recorded.event for row in self.rows[key]]
 
 
-def read_world(system: System, namespace: str) -> World:
+def read_world(system: System, namespace: str, *, faults: bool = False) -> World:
     system.quiet()
     prefix = f"{namespace}/"
     views, differences, verified = system.sql.run(_verify(system.sql.dsn, namespace))
@@ -70,7 +71,7 @@ def read_world(system: System, namespace: str) -> World:
     inbox[REPORTS] = [one for one, report in reports if report.instance.startswith(prefix)]
     return World(
         namespace=namespace,
-        kills=len(system.kills),
+        faults=faults,
         instances={str(view.key): view for view in views},
         definitions=_definitions(system, views),
         rows=_rows(system, namespace, keys),
@@ -114,8 +115,6 @@ async def _verify(dsn: str, namespace: str) -> tuple[list[InstanceView], list[Di
 
 
 def _definitions(system: System, views: list[InstanceView]) -> dict[str, Definition]:
-    import json
-
     stored = {
         (row["namespace"], row["workflow"], row["version"]): compile_definition(json.loads(row["body"]))
         for row in system.sql.all("SELECT * FROM holdfast.workflow_definitions")
