@@ -1,14 +1,9 @@
 """The coordinator as a process: it assembles the parts and runs them until it is told to stop."""
 
-import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
 from holdfast.contracts.topics import COORDINATOR_GROUP, INBOX, REPORTS, TICKS
-from holdfast.core.errors import Refused, Transient
-from holdfast.kit.backoff import Backoff
+from holdfast.core.errors import Refused
 from holdfast.kit.clock import DatabaseClock
+from holdfast.kit.patience import patiently
 from holdfast.kit.service import Runtime, run_service
 from holdfast.log.kafka_admin import KafkaAdmin
 from holdfast.log.kafka_config import KafkaConfig
@@ -20,8 +15,6 @@ from holdfast.store.stores import Stores, open_stores
 from holdfast_coordinator.coordinator import Coordinator
 from holdfast_coordinator.settings import CoordinatorSettings
 
-T = TypeVar("T")
-
 
 def run() -> int:
     settings = CoordinatorSettings()
@@ -30,11 +23,11 @@ def run() -> int:
 
 async def _body(settings: CoordinatorSettings, runtime: Runtime) -> None:
     kafka = settings.kafka_client(f"holdfast-coordinator-{runtime.instance_id}")
-    stores = await _patiently("Postgres", runtime, lambda: open_stores(settings.postgres_dsn, "coordinator"))
+    stores = await patiently("postgres", runtime, lambda: open_stores(settings.postgres_dsn, "coordinator"))
     if stores is None:
         return
     try:
-        partitions = await _patiently("topics", runtime, lambda: _check_partitions(kafka, stores.coordinator))
+        partitions = await patiently("topics", runtime, lambda: _check_partitions(kafka, stores.coordinator))
         if partitions is not None:
             await _coordinate(settings, runtime, stores, kafka, partitions)
     finally:
@@ -84,19 +77,3 @@ async def _check_partitions(kafka: KafkaConfig, store: CoordinatorStore) -> int:
             text = f"{topic} has {found[topic].partitions} partitions, {expected} are on record"
             raise Refused("partition_count", f"{text}: instances would be looked for in the wrong place")
     return expected
-
-
-async def _patiently(what: str, runtime: Runtime, ask: Callable[[], Awaitable[T]]) -> T | None:
-    """Not ready until it answers, however long that takes; None if we are told to stop first."""
-    backoff = Backoff()
-    while not runtime.stopping.is_set():
-        try:
-            answer = await ask()
-            runtime.health.passes(what)
-            return answer
-        except (Transient, Refused) as problem:
-            runtime.log.warning("coordinator_waits", needs=what, reason=str(problem))
-            runtime.health.fails(what, str(problem))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(runtime.stopping.wait(), backoff.next_s())
-    return None
