@@ -228,6 +228,31 @@ async def test_a_zombie_that_commits_while_its_successor_claims_is_fenced(stores
     await successor.close()
 
 
+async def test_a_claim_sees_what_was_parked_while_it_waited(stores: Stores, migrated: str) -> None:
+    """The one before us is still committing: its offsets and its parked instances belong together."""
+    parking = f"""
+        UPDATE holdfast.inbox_partitions SET commands_next = 42 WHERE partition = 0;
+        INSERT INTO holdfast.parked_instances (instance_id, partition, instance, parked_at)
+        VALUES ('{id_of("a")}', 0, 'orders/fulfil/a', clock_timestamp());
+    """
+    async with _locked(migrated, parking):
+        claiming = asyncio.create_task(
+            stores.coordinator.claim([0], "coordinator-2", publish=False, publisher_lease_s=30)
+        )
+        await asyncio.sleep(0.3)
+        assert not claiming.done()
+    [claim] = await claiming
+    assert claim.commands_next == 42
+    assert claim.parked == frozenset([id_of("a")])
+
+
+async def test_a_refused_claim_takes_nothing(stores: Stores) -> None:
+    with pytest.raises(Refused):
+        await stores.coordinator.claim([0, 99], "c", publish=True, publisher_lease_s=1)
+    [settled] = await stores.coordinator.settle([0])
+    assert settled.epoch == 0
+
+
 # --- broken connections
 
 

@@ -13,6 +13,7 @@ from holdfast.store.errors import Conflict, UnknownOutcome, Unstorable
 
 _FENCED = "HF001"
 _CONFLICT = "HF002"
+_NO_PARTITION = "HF004"
 
 # Connection trouble, too many connections, shutdown, deadlock, serialization, time-outs: the same again later may work.
 _TRANSIENT_CLASSES = ("08", "40", "53", "57", "55", "58", "25")
@@ -46,6 +47,10 @@ def _of_sqlstate(error: asyncpg.PostgresError) -> HoldfastError | None:
         return Fenced(text)
     if state == _CONFLICT:
         return Conflict(text, _instances(getattr(error, "detail", None)))
+    if state == _NO_PARTITION:
+        return Refused(
+            "partition_missing", f"{error}; run `holdfast topics create`, or check that topics and database match"
+        )
     if state[:2] in _UNSTORABLE_CLASSES or state in _UNSTORABLE:
         return Unstorable(text)
     if state in _SCHEMA:

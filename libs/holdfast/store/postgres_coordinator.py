@@ -11,7 +11,7 @@ import msgspec
 import orjson
 
 from holdfast.contracts.event_codec import decode_event
-from holdfast.core.errors import Corrupt, Refused
+from holdfast.core.errors import Corrupt
 from holdfast.core.events import Recorded
 from holdfast.core.ids import InstanceId, InstanceKey, TaskPath, instance_key
 from holdfast.core.inputs import ActorType, Origin
@@ -51,9 +51,6 @@ class PostgresCoordinatorStore:
     ) -> list[Claim]:
         with translated():
             rows = await self._database.fetch(_SQL["claim"], list(partitions), holder, publish, publisher_lease_s)
-            if len(rows) != len(set(partitions)):
-                missing = await self._database.fetch(_SQL["partitions_missing"], list(partitions))
-                raise Refused("partition_missing", _why_missing(missing))
         return [_claim(row) for row in rows]
 
     async def load(
@@ -144,18 +141,6 @@ def parked_input(row: asyncpg.Record) -> ParkedInput:
         error=row["error"],
         parked_at=row["parked_at"],
     )
-
-
-def _why_missing(rows: list[asyncpg.Record]) -> str:
-    moved = [f"{row['partition']} moved to {row['moved_to']}" for row in rows if row["moved_to"] is not None]
-    absent = [str(row["partition"]) for row in rows if row["moved_to"] is None]
-    said = list(moved)
-    if absent:
-        said.append(
-            f"partition {', '.join(absent)} has no row in this database: run `holdfast topics create`, or check that "
-            "topics and database belong together"
-        )
-    return "; ".join(said) or "the partitions changed hands while they were claimed; try again"
 
 
 def _claim(row: asyncpg.Record) -> Claim:

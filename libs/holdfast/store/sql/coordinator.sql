@@ -1,4 +1,4 @@
--- Statements of the coordinator. The two on the hot path are functions: migrations/0002_commit.sql, 0003_load.sql.
+-- Statements of the coordinator. Three are functions: migrations/0002_commit.sql, 0003_load.sql, 0005_claim.sql.
 
 -- name: commit
 SELECT * FROM holdfast.commit_batch(
@@ -13,43 +13,7 @@ SELECT * FROM holdfast.commit_batch(
 SELECT * FROM holdfast.load_batch($1, $2, $3, $4, $5, $6, $7)
 
 -- name: claim
--- The new epoch fences whoever had the partition before, also one that is committing right now: we wait for its row.
--- Locked in partition order, because two coordinators may claim overlapping sets during a rebalance. A row that has
--- moved to another Postgres is not ours to take; the caller sees that it is missing.
-WITH mine AS (
-    SELECT partition FROM holdfast.inbox_partitions
-     WHERE partition = ANY ($1::integer[]) AND moved_to IS NULL
-     ORDER BY partition
-       FOR UPDATE
-), claimed AS (
-    UPDATE holdfast.inbox_partitions p
-       SET epoch = p.epoch + 1, holder = $2, claimed_at = clock_timestamp()
-      FROM mine
-     WHERE p.partition = mine.partition
-    RETURNING p.*
-), published AS (
-    UPDATE holdfast.outbox_partitions o
-       SET epoch = o.epoch + 1, holder = $2, lease_s = $4::float8,
-           lease_until = clock_timestamp() + $4::float8 * interval '1 second'
-      FROM mine
-     WHERE o.partition = mine.partition AND $3::boolean
-    RETURNING o.partition, o.epoch, o.done
-)
-SELECT c.partition, c.epoch, c.commands_next, c.reports_next, c.ticks_next, c.outbox_last,
-       p.epoch AS publisher_epoch,
-       coalesce(p.done, (SELECT o.done FROM holdfast.outbox_partitions o WHERE o.partition = c.partition)) AS outbox_done,
-       ARRAY(SELECT i.instance_id FROM holdfast.parked_instances i WHERE i.partition = c.partition) AS parked,
-       clock_timestamp() AS now
-  FROM claimed c
-  LEFT JOIN published p ON p.partition = c.partition
- ORDER BY c.partition
-
--- name: partitions_missing
-SELECT wanted.partition, p.moved_to
-  FROM unnest($1::integer[]) wanted (partition)
-  LEFT JOIN holdfast.inbox_partitions p ON p.partition = wanted.partition
- WHERE p.partition IS NULL OR p.moved_to IS NOT NULL
- ORDER BY wanted.partition
+SELECT * FROM holdfast.claim_partitions($1, $2, $3, $4)
 
 -- name: settle
 -- FOR UPDATE waits for a backend that is still committing on behalf of a connection that we have lost.
