@@ -194,7 +194,6 @@ class MemoryOutboxStore:
         for partition in self._mine(publishers, holder):
             out = self._tables.outgoing[partition]
             out.holder, out.lease_until = "", None
-            self._seen.pop(partition, None)
 
     async def read_outbox(self, positions: Sequence[tuple[int, int]], *, rows_max: int) -> list[OutboxRow]:
         self._seen = dict(positions)
@@ -227,12 +226,13 @@ class MemoryOutboxStore:
         }
 
     async def wait_for_outbox(self, timeout_s: float) -> None:
-        if not self._seen:
+        seen, self._seen = self._seen, {}
+        if not seen:
             await asyncio.sleep(timeout_s)
             return
         self._tables.relays_waiting += 1
         try:
-            if not any(self._tables.inbox[partition].outbox_last > after for partition, after in self._seen.items()):
+            if not any(self._tables.inbox[partition].outbox_last > after for partition, after in seen.items()):
                 await wait_for(self._tables.outbox_woken, timeout_s)
         finally:
             self._tables.relays_waiting -= 1

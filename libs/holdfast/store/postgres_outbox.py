@@ -37,8 +37,6 @@ class PostgresOutboxStore:
     async def release_publishers(self, holder: str, publishers: Sequence[Publisher]) -> None:
         with translated():
             await self._database.execute(_SQL["release_publishers"], holder, *_columns(publishers))
-        for publisher in publishers:
-            self._seen.pop(publisher.partition, None)
 
     async def read_outbox(self, positions: Sequence[tuple[int, int]], *, rows_max: int) -> list[OutboxRow]:
         self._seen = dict(positions)
@@ -71,26 +69,28 @@ class PostgresOutboxStore:
 
     async def wait_for_outbox(self, timeout_s: float) -> None:
         listening = await self._listener.ready()
-        if not self._seen:
+        # Only what was read since the last wait: of partitions that we have lost there would always be something new.
+        seen, self._seen = self._seen, {}
+        if not seen:
             # Nothing is ours to publish, so no commit has to wake us: a mark would cost every one of them a NOTIFY.
             await asyncio.sleep(timeout_s)
             return
         with translated():
             await self._database.execute(_SQL["mark_waiting"], self._name, timeout_s + 1)
             try:
-                await self._wait_for_rows(timeout_s, listening)
+                await self._wait_for_rows(seen, timeout_s, listening)
             finally:
                 await self._database.execute(_SQL["unmark_waiting"], self._name)
 
     async def close(self) -> None:
         await self._listener.close()
 
-    async def _wait_for_rows(self, timeout_s: float, listening: bool) -> None:
+    async def _wait_for_rows(self, seen: dict[int, int], timeout_s: float, listening: bool) -> None:
         """A commit that was under way when the mark was set has not seen it: look now, and once more soon after."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
         pause_s = _LOOK_AGAIN_S
-        while not await self._anything_new():
+        while not await self._anything_new(seen):
             left_s = end - loop.time()
             if left_s <= 0:
                 return
@@ -100,10 +100,8 @@ class PostgresOutboxStore:
                 await self._listener.wait(min(pause_s, left_s))
                 pause_s = timeout_s
 
-    async def _anything_new(self) -> bool:
-        return bool(
-            await self._database.fetchval(_SQL["anything_new"], list(self._seen.keys()), list(self._seen.values()))
-        )
+    async def _anything_new(self, seen: dict[int, int]) -> bool:
+        return bool(await self._database.fetchval(_SQL["anything_new"], list(seen.keys()), list(seen.values())))
 
 
 def _columns(publishers: Sequence[Publisher]) -> tuple[list[int], list[int]]:

@@ -130,7 +130,7 @@ class OutboxStore(Protocol):
 
     async def wait_for_outbox(self, timeout_s: float) -> None:
         """Returns when there is more than `read_outbox` was last asked for, or after the time-out; sets and clears the
-        mark that commits look at. One that reads nothing marks nothing: nobody has to wake it."""
+        mark that commits look at. Who has read nothing since the last wait just sleeps: nobody has to wake it."""
         ...
 
     async def close(self) -> None: ...

@@ -161,6 +161,17 @@ async def test_a_relay_does_not_sleep_over_rows_that_it_has_not_read(stores: Sto
         await stores.outbox.wait_for_outbox(60)
 
 
+async def test_a_relay_that_reads_nothing_sleeps_although_there_are_rows(stores: Stores) -> None:
+    """It has lost its partitions: what happens there is not for it, and it must not spin."""
+    owner = await Coordinator.owning(stores)
+    await stores.outbox.read_outbox([(0, 0)], rows_max=9)
+    await owner.commit(advance=owner.advance(commands=1, body=b"1"))
+    await stores.outbox.wait_for_outbox(60)
+    started = time.monotonic()
+    await stores.outbox.wait_for_outbox(0.3)
+    assert time.monotonic() - started >= 0.29
+
+
 async def test_commits_of_a_hosted_publisher_wake_nobody(stores: Stores) -> None:
     owner = await Coordinator.owning(stores, publish=True)
     await stores.outbox.read_outbox([(1, 0)], rows_max=9)
