@@ -5,6 +5,7 @@ import sys
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, NoReturn
+from uuid import UUID
 
 import orjson
 import typer
@@ -18,7 +19,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON for machine
 
 @cache
 def console() -> Console:
-    return Console(highlight=False, soft_wrap=True)
+    # Into a pipe there is no edge to wrap at; tables keep one row per line, as grep wants it.
+    width = None if sys.stdout.isatty() else 250
+    return Console(highlight=False, soft_wrap=True, width=width)
 
 
 @cache
@@ -52,6 +55,8 @@ def to_json(data: Any, *, indent: bool = False) -> str:
 def _default(value: Any) -> Any:
     if isinstance(value, bytes):  # a payload: JSON already
         return orjson.loads(value) if value else None
+    if isinstance(value, UUID):  # asyncpg's own kind
+        return str(value)
     if isinstance(value, tuple | set | frozenset):
         return list(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
