@@ -4,6 +4,7 @@ import pytest
 
 from holdfast.core.errors import Transient
 from holdfast.core.inputs import LapseKind, LeaseExpired
+from holdfast.log.protocol import TopicPartition
 from holdfast_recovery.leases import Leases
 from tests.unit.recovery.doubles import World
 
@@ -145,5 +146,19 @@ async def test_postgres_away_is_a_gap_as_well(watch: Watch) -> None:
     watch.rows.away = True
     await watch.pass_time(60)
     watch.rows.away = False
+    await watch.pass_time(29)
+    assert not watch.expired()
+
+
+async def test_an_answer_that_is_none_is_a_gap(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """confluent-kafka answers a question that timed out with offset -1001."""
+
+    async def timed_out(partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, -1001)
+
+    watch.rows.lease(30)
+    with monkeypatch.context() as frozen:
+        frozen.setattr(watch.admin, "end_offsets", timed_out)
+        await watch.pass_time(100)
     await watch.pass_time(29)
     assert not watch.expired()
