@@ -101,29 +101,17 @@ def _partitions(batch: Pack, partitions: list[PartitionAdvance]) -> None:
     for advance in sorted(partitions, key=lambda advance: advance.partition):
         batch.partitions.append(
             _PARTITIONS_ROW(
-                8,
                 advance.partition,
-                8,
                 advance.epoch,
-                8,
                 advance.commands_from,
-                8,
                 advance.commands_next,
-                8,
                 advance.reports_from,
-                8,
                 advance.reports_next,
-                8,
                 advance.ticks_from,
-                8,
                 advance.ticks_next,
-                8,
                 advance.outbox_number or 0,
-                8,
                 batch.blob(advance.outbox_body),
-                8,
                 -1 if advance.publisher_epoch is None else advance.publisher_epoch,
-                8,
                 -1 if advance.outbox_done is None else advance.outbox_done,
             )
         )
@@ -136,63 +124,37 @@ def _instance(batch: Pack, place: int, changes: Changes, commit: Commit) -> None
         namespace, workflow, run_id = split_key(row.key)
         batch.created.append(
             _CREATED_ROW(
-                8,
                 place,
-                8,
                 home_of(commit, row.instance_id),
-                8,
                 text[namespace],
-                8,
                 text[workflow],
-                8,
                 text[run_id],
-                8,
                 row.version,
-                8,
                 text[row.state._value_],
-                8,
                 row.execution,
-                8,
                 row.sequence,
-                8,
                 row.fence,
-                8,
                 text[row.awaiting],
-                8,
                 0 if row.error is None else batch.doc(error_json(row.error)),
-                8,
                 time[row.created_at],
-                8,
                 time[row.updated_at],
-                8,
                 time[row.finished_at],
             )
         )
         return
     batch.updated.append(
         _UPDATED_ROW(
-            8,
             place,
-            8,
             changes.expected_sequence,
-            8,
             row.version,
-            8,
             text[row.state._value_],
-            8,
             row.execution,
-            8,
             row.sequence,
-            8,
             row.fence,
-            8,
             text[row.awaiting],
-            8,
             0 if row.error is None else batch.doc(error_json(row.error)),
-            8,
             time[row.updated_at],
             # A change of a finished instance that does not name the end (a rejected report) keeps the one on record.
-            8,
             -1 if row.finished_at is None and row.state in FINISHED else time[row.finished_at],
         )
     )
@@ -210,15 +172,10 @@ def _events(batch: Pack, place: int, instance: InstanceId, events: list[Recorded
             batch.origins_count += 1
             batch.origins.append(
                 _ORIGINS_ROW(
-                    8,
                     text[origin.cause],
-                    8,
                     text[origin.actor_type._value_],
-                    8,
                     text[origin.actor_id],
-                    8,
                     text[origin.trace_id],
-                    8,
                     text[origin.span_id],
                 )
             )
@@ -226,21 +183,13 @@ def _events(batch: Pack, place: int, instance: InstanceId, events: list[Recorded
         docs.append(storable_event(event, instance))
         rows.append(
             _EVENTS_ROW(
-                8,
                 place,
-                8,
                 sequence,
-                8,
                 execution,
-                8,
                 text[name],
-                8,
                 version,
-                8,
                 len(docs),
-                8,
                 time[occurred_at],
-                8,
                 origin_place,
             )
         )
@@ -251,31 +200,18 @@ def _tasks(batch: Pack, place: int, tasks: Iterable[TaskRow]) -> None:
     for task in tasks:
         rows.append(
             _TASKS_ROW(
-                8,
                 place,
-                8,
                 task.execution,
-                8,
                 text[task.path],
-                8,
                 task.attempt,
-                8,
                 text[task.status._value_],
-                8,
                 task.fence,
-                8,
                 text[task.queue],
-                8,
                 text[task.activity],
-                8,
                 text[task.holder],
-                8,
                 time[task.queued_at],
-                8,
                 time[task.started_at],
-                8,
                 time[task.ended_at],
-                8,
                 0 if task.error is None else batch.doc(error_json(task.error)),
             )
         )
@@ -285,29 +221,19 @@ def _leases(batch: Pack, place: int, leases: dict[TaskPath, LeaseRow | None]) ->
     text, time = batch.texts, batch.times
     for path, lease in leases.items():
         if lease is None:
-            batch.leases_ended.append(_LEASES_ENDED_ROW(8, place, 8, text[path]))
+            batch.leases_ended.append(_LEASES_ENDED_ROW(place, text[path]))
             continue
         batch.leases.append(
             _LEASES_ROW(
-                8,
                 place,
-                8,
                 text[path],
-                8,
                 lease.execution,
-                8,
                 lease.attempt,
-                8,
                 lease.fence,
-                8,
                 text[lease.holder],
-                8,
                 text[lease.address],
-                8,
                 time[lease.since],
-                8,
                 time[lease.expires_at],
-                8,
                 time[lease.timeout_at],
             )
         )
@@ -317,28 +243,20 @@ def _leases(batch: Pack, place: int, leases: dict[TaskPath, LeaseRow | None]) ->
 def _timers(batch: Pack, place: int, changes: Changes) -> None:
     for key, timer in changes.timers.items():
         if timer is None:
-            batch.timers_gone.append(_TIMERS_GONE_ROW(8, place, 8, batch.texts[key]))
+            batch.timers_gone.append(_TIMERS_GONE_ROW(place, batch.texts[key]))
         else:
-            batch.timers.append(
-                _TIMERS_ROW(8, place, 8, batch.texts[key], 8, timer.token, 8, batch.times[timer.due_at])
-            )
+            batch.timers.append(_TIMERS_ROW(place, batch.texts[key], timer.token, batch.times[timer.due_at]))
 
 
 def _renewals(batch: Pack, commit: Commit) -> None:
     for renewal in sorted(commit.renewals, key=lambda renewal: renewal.instance_id.int):
         batch.renewals.append(
             _RENEWALS_ROW(
-                8,
                 batch.ids[renewal.instance_id],
-                8,
                 batch.texts[renewal.path],
-                8,
                 renewal.fence,
-                8,
                 renewal.renewals,
-                8,
                 batch.times[renewal.expires_at],
-                8,
                 batch.doc(renewal.details),
             )
         )

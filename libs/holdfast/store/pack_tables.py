@@ -26,8 +26,11 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def row_packer(columns: int) -> Callable[..., bytes]:
-    """For rows of so many numbers. Each has its length before it, so that the caller passes `8, a, 8, b, ...`."""
-    return Struct(">" + "iq" * columns).pack
+    """A function that packs one row of so many numbers, each with its length before it as an array wants it."""
+    names = [f"v{number}" for number in range(columns)]
+    source = f"lambda {', '.join(names)}: pack({', '.join(f'8, {name}' for name in names)})"
+    packer: Callable[..., bytes] = eval(source, {"pack": Struct(">" + "iq" * columns).pack})
+    return packer
 
 
 class Places(dict[Value | None, int], Generic[Value]):
