@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 
 from holdfast.contracts.definitions import compile_definition
@@ -36,7 +37,9 @@ async def serve(runtime: Runtime, settings: RecoverySettings) -> None:
     if stores is None:
         return
     kafka = settings.kafka_client("holdfast-recovery")
-    admin = KafkaAdmin(kafka, timeout_s=settings.kafka_timeout_s)
+    # librdkafka asks the leader that it remembers, and after an election goes on doing so for as long as it remembers.
+    asking = dataclasses.replace(kafka, extra={"metadata.max.age.ms": "2000", **kafka.extra})
+    admin = KafkaAdmin(asking, timeout_s=settings.kafka_timeout_s)
     sender = TickSender(lambda: KafkaProducer(kafka), name, timeout_s=settings.ticks_timeout_s)
     loops = assemble(settings, stores, admin, KafkaScanner(kafka), sender, functools.partial(_note, runtime))
     runtime.health.started()
