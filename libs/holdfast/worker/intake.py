@@ -27,6 +27,7 @@ commit_interval_s = 0.1
 retry_s = 0.5
 revoke_wait_s = 2.0
 _batch_max = 500
+_far = ahead_max // 2
 
 
 class Intake:
@@ -40,6 +41,7 @@ class Intake:
         self._ready: deque[Partition] = deque()
         self._progressed: dict[Partition, None] = {}
         self._progress = asyncio.Event()
+        self._hurry = asyncio.Event()  # a partition is about to reach its limit
         self._settled = asyncio.Event()
         self._room = asyncio.Event()
         self._stopping = False
@@ -157,6 +159,7 @@ class Intake:
             partition.next = partition.pending[0].offset
         if partition.next > partition.committed:
             self._on_progress(partition)
+            self._hurry.set()
 
     # Committing.
 
@@ -164,6 +167,8 @@ class Intake:
         if partition not in self._progressed:
             self._progressed[partition] = None
             self._progress.set()
+        if partition.next - partition.committed > _far:
+            self._hurry.set()
         if not partition.entries:
             self._settled.set()
 
@@ -180,12 +185,16 @@ class Intake:
                 self._progress.set()
                 continue
             await self._until_worth_committing()
+            if self._progressed:
+                self._progress.set()  # Went on while the commit was on its way.
 
     async def _until_worth_committing(self) -> None:
         """A commit costs a round trip whatever it covers; but nobody should have to wait for one."""
-        near = ahead_max // 2
-        if not any(each.paused or each.next - each.committed > near for each in self._progressed):
-            await asyncio.sleep(commit_interval_s)
+        self._hurry.clear()
+        if not any(each.paused or each.next - each.committed > _far for each in self._progressed):
+            handle = asyncio.get_running_loop().call_later(commit_interval_s, self._hurry.set)
+            await self._hurry.wait()
+            handle.cancel()
 
     async def _commit(self, partitions: Sequence[Partition]) -> None:
         wanted = {each: each.next for each in partitions if each.next > each.committed and not each.lost}

@@ -7,7 +7,6 @@ import logging
 import os
 import secrets
 import socket
-from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -73,7 +72,6 @@ class WorkerProcess:
         self.engine = Engine(worker.activities, limits, words, self.pulse, log.producer, self._letters.put, logs)
         self._admin = log.admin()
         self.intakes = [Intake(queue, self.engine, self._admin, log.consumer) for queue in worker.queues]
-        self._turns = deque(self.intakes)
         self.engine.freed = self._freed
         self._stops = Stops(log.tail(CANCELLATIONS), self.engine)
         self._thread = PulseThread(self.pulse) if self.options.heartbeat_thread else None
@@ -168,9 +166,8 @@ class WorkerProcess:
                 return
 
     def _freed(self) -> None:
-        # Each queue is first in turn: with slots scarce, none may live on what the others leave.
-        self._turns.rotate()
-        for intake in self._turns:
+        # No queue starves: the first one reads nothing more while it has tasks that wait for a slot, so those run out.
+        for intake in self.intakes:
             intake.pump()
         self._idle.set()
 

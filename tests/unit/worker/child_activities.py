@@ -58,3 +58,8 @@ def fail(which: str) -> None:
     if which == "later":
         raise RetryLater(5)
     raise ValueError("plain")
+
+
+@activity("test.told", run_in="process")
+def told(ctx: ActivityContext) -> list[Any]:
+    return [ctx.cancelled, ctx.heartbeat()]

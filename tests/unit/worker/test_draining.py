@@ -97,14 +97,16 @@ async def test_what_waits_for_its_claim_is_handed_back() -> None:
 async def test_a_worker_waits_for_kafka_before_it_leaves() -> None:
     stage = Stage()
     gate = Gate()
-    async with stage.worker([gate.activity], drain_s=5.0, start_grace_s=1e9) as running:
+    async with stage.worker([gate.activity], drain_s=60.0, start_grace_s=0.01) as running:
         dispatch = stage.dispatch("test.gate", 0)
-        await until(lambda: gate.entered == [0])
+        await stage.report(dispatch, TaskReportedStarted)
+        await stage.until_committed(1)  # so that nothing but the last report keeps it
         stage.slow.on = True
         running.stopping.set()
         gate.let(0)
         await until(lambda: stage.slow.kept)
-        await asyncio.sleep(0.02)
+        await until(lambda: stage.log.group(worker_group("test")).members == [])
+        await asyncio.sleep(0.1)
         assert not running.task.done()
         stage.slow.release()
         await running.task

@@ -77,11 +77,12 @@ async def test_an_offset_is_committed_only_when_its_report_is_acknowledged() -> 
     async with stage.worker([gate.activity]):
         stage.dispatch("test.gate", 0)
         await until(lambda: gate.entered == [0])
-        stage.log.stop()
+        stage.slow.on = True
         gate.let(0)
-        await asyncio.sleep(0.05)  # Whatever is going to happen without Kafka has happened.
+        await until(lambda: stage.slow.kept)  # the report is on its way
+        await asyncio.sleep(0.15)  # longer than the interval between two commits
         assert stage.committed() == 0
-        stage.log.start()
+        stage.slow.release()
         await stage.until_committed(1)
     assert len(stage.reports()) == 1
 
@@ -168,6 +169,26 @@ async def test_a_worker_never_runs_more_than_a_thousand_ahead_of_the_committed_o
         await stage.until_committed(ahead_max + 200)
 
 
+async def test_what_settles_while_a_commit_is_on_its_way_is_committed_too() -> None:
+    stage = Stage()
+    async with stage.worker([quick]) as running:
+        (consumer,) = running.port.consumers
+        commit, asked, answer = consumer.commit, asyncio.Event(), asyncio.Event()
+
+        async def slow_commit(offsets: Any, *, wait: bool = False) -> None:
+            asked.set()
+            await answer.wait()
+            await commit(offsets, wait=wait)
+
+        consumer.commit = slow_commit  # type: ignore[method-assign]
+        stage.dispatch("test.quick", 0)
+        await asked.wait()
+        await stage.outcome(stage.dispatch("test.quick", 1))
+        await until(lambda: running.engine.reporter.unacknowledged == 0)
+        answer.set()
+        await stage.until_committed(2)
+
+
 async def test_a_gap_in_the_offsets_does_not_stop_the_line() -> None:
     stage = Stage()
     async with stage.worker([quick]):
@@ -226,6 +247,23 @@ async def test_no_more_than_the_concurrency_runs_at_once_and_the_rest_stays_in_k
         for number in range(10):
             gate.let(number)
         await stage.until_committed(10)
+
+
+async def test_what_was_read_for_a_slot_that_another_queue_took_waits() -> None:
+    stage = Stage()
+    gate = Gate()
+    async with stage.worker([gate.activity], concurrency=1) as running:
+        for number in range(3):
+            stage.dispatch("test.gate", number)
+        (intake,) = running.process.intakes
+        intake._take(stage.records(task_topic("test")))
+        await until(lambda: gate.entered)
+        await asyncio.sleep(0.02)
+        assert gate.entered == [0]
+        assert intake.pending == 2
+        for number in range(3):
+            gate.let(number)
+        await until(lambda: gate.entered == [0, 1, 2])
 
 
 async def test_queues_share_the_concurrency_and_none_starves() -> None:

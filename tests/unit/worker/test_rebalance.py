@@ -34,10 +34,13 @@ async def test_a_lost_partition_is_not_committed_any_more() -> None:
         finding_out.set()
         await expelled
         assert partition.lost
+        await until(lambda: running.engine.stats.delivered_again == 1)  # it has joined again
+        await asyncio.sleep(0.15)  # longer than the interval between two commits
+        assert stage.committed() == 0  # nobody has reported anything yet: Kafka must keep it
         gate.let(0)
         await stage.outcome(dispatch)
         assert partition.committed == 0
-        # It has joined again, reads the dispatch a second time and lets it pass without running it.
+        # The second delivery passes without being run.
         await stage.until_committed(1)
     assert gate.entered == [0]
     assert len(stage.outcomes()) == 1
@@ -62,6 +65,24 @@ async def test_what_was_read_and_not_begun_is_dropped_with_its_partition_and_run
             next_gate.let(1)
             await stage.outcome(waiting)
         gate.let(0)
+
+
+async def test_nothing_of_a_partition_begins_while_it_is_being_taken_away() -> None:
+    stage = Stage()
+    gate = Gate()
+    async with stage.worker([gate.activity], concurrency=1, start_grace_s=1e9) as running:
+        first = stage.dispatch("test.gate", 0)
+        await until(lambda: gate.entered == [0])
+        (intake,) = running.process.intakes
+        stage.dispatch("test.gate", 1)
+        intake._take([stage.records("holdfast.tasks.test")[1]])
+        letting_go = asyncio.create_task(intake.revoked(list(intake.assignment)))  # waits for the first to settle
+        await asyncio.sleep(0)
+        gate.let(0)  # which frees its slot
+        await stage.outcome(first)
+        await letting_go
+        assert gate.entered == [0]
+        assert stage.committed() == 1
 
 
 async def test_a_worker_that_dies_before_any_report_leaves_the_task_to_the_next_which_claims_it() -> None:

@@ -182,6 +182,17 @@ async def test_a_holder_that_lost_its_lease_stops_and_says_nothing() -> None:
     assert stage.outcomes(dispatch) == []
 
 
+async def test_the_offset_of_a_lost_lease_passes_although_nothing_was_reported() -> None:
+    stage = Stage()
+    gate = Gate()
+    async with stage.worker([gate.activity], start_grace_s=1e9) as running:
+        dispatch = stage.dispatch("test.gate", 0)
+        await until(lambda: gate.entered == [0])
+        stage.cancel(dispatch, "lease_lost", holder=running.holder)
+        await stage.until_committed(1)
+    assert stage.reports(dispatch) == []
+
+
 async def test_work_finished_after_the_lease_was_lost_is_not_reported() -> None:
     stage = Stage()
     entered, go_on = threading.Event(), threading.Event()
