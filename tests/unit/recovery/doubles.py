@@ -170,8 +170,8 @@ class World:
         for _ in range(count):
             self.log.append(Message(REPORTS, KEY.encode(), b"report"), 1000)
 
-    def coordinator_catches_up(self) -> None:
-        end = self.log.topics[REPORTS].partitions[0].end
+    def coordinator_catches_up(self, but: int = 0) -> None:
+        end = self.log.topics[REPORTS].partitions[0].end - but
         commands, _, ticks = self.rows.inbox[0]
         self.rows.inbox[0] = (commands, end, ticks)
 

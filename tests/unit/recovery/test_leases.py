@@ -12,7 +12,7 @@ from tests.unit.recovery.doubles import World
 class Watch(World):
     def __init__(self) -> None:
         super().__init__()
-        self.leases = Leases(self.rows, self.admin, self.sender, clock=self.clock)
+        self.leases = Leases(self.rows, self.admin, self.sender, ask_s=0.3, clock=self.clock)
 
     async def pass_time(self, seconds: float) -> None:
         """Run the loop as the service would, until so much time has passed; Kafka away is a step that failed."""
@@ -75,11 +75,11 @@ async def test_while_reports_lag_nothing_expires(watch: Watch) -> None:
 
 async def test_a_dead_worker_on_a_busy_partition_loses_its_lease(watch: Watch) -> None:
     """The coordinator is always a little behind the newest end, and never behind one that was read a while ago."""
+    watch.report(3)
     watch.rows.lease(30)
-    await watch.pass_time(30)
-    for _ in range(20):
-        watch.coordinator_catches_up()
+    for _ in range(80):
         watch.report()
+        watch.coordinator_catches_up(but=3)
         await watch.pass_time(0.5)
     assert watch.expired()
 

@@ -148,6 +148,17 @@ async def test_who_has_lost_the_lease_publishes_no_more(quick: Coordinator) -> N
     assert quick.hosted.done(0) is None
 
 
+async def test_storing_done_tells_that_the_lease_is_lost() -> None:
+    coordinator = Coordinator(HostedLimits(lease_s=600, flush_s=0.01))
+    await coordinator.take(epoch=1)
+    coordinator.commit(message("a", "1"))
+    coordinator.outbox.epochs[0] = 2
+    coordinator.reports_arrive()
+    await until(lambda: coordinator.hosted.epoch(0) is None)
+    assert coordinator.outbox.done == {}
+    await coordinator.hosted.close(0.1)
+
+
 async def test_postgres_away_is_waited_out(quick: Coordinator) -> None:
     quick.outbox.put(0, 1, message("a", "1"))
     quick.last = 1

@@ -77,6 +77,7 @@ async def test_a_failed_report_starts_over_from_done_with_a_new_producer(
     first.calls[1].arrive({0: error})  # type: ignore[dict-item]
     first.calls[2].arrive()  # Comes too late to count: row 2 is missing before it.
     assert publisher.lanes[0].done == 1
+    assert publisher.in_flight_bytes == 0
     assert first.purged
     await until(lambda: first.closed)
     await publisher.read_more()
@@ -190,3 +191,16 @@ async def test_reports_for_a_partition_that_is_not_ours_any_more_change_nothing(
         call.arrive()
     assert lane.done == 0
     assert publisher.in_flight_bytes == 0
+
+
+async def test_a_zombie_parks_nothing(outbox: Outbox, producers: Producers) -> None:
+    """Its successor may have published the message long ago: the topic was made meanwhile."""
+    outbox.put(0, 1, message("bad", "1", topic="nowhere"))
+    publisher = await reading(outbox, producers)
+    await publisher.read_more()
+    outbox.epochs[0] = 2
+    producers.newest.calls[0].arrive({0: NEVER})
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert outbox.parked == []
+    assert publisher.lanes[0].done == 0
