@@ -260,7 +260,7 @@ async def test_what_was_read_for_a_slot_that_another_queue_took_waits() -> None:
         await until(lambda: gate.entered)
         await asyncio.sleep(0.02)
         assert gate.entered == [0]
-        assert intake.pending == 2
+        assert intake.pending >= 2
         for number in range(3):
             gate.let(number)
         await until(lambda: gate.entered == [0, 1, 2])
