@@ -5,6 +5,7 @@ shop's own ledger, that what should have happened did.
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,8 @@ WORKFLOW = "orders/order-fulfillment"
 _FORWARD = ["inventory.reserve", "payment.charge", "shipping.create"]
 _SCENE_S = 60.0
 _SLOW_S = 5.0
+_REFUSAL_S = 8.0
+_FREEZES_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,17 @@ class Scene:
 
     def check(self, what: str, ok: bool, seen: object) -> None:
         self.checks.append(Check(what, ok, str(seen)))
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """What happened to an order whose worker was frozen and thawed."""
+
+    run: Run
+    started: Recorded
+    lapsed: Recorded
+    output: Any
+    refused: Recorded | None  # the frozen worker's own completion, refused
 
 
 @dataclass(slots=True)
@@ -96,36 +110,50 @@ class Scenes:
         scene.check("the history has the same order", undone == ["refund", "release"], ", ".join(undone))
 
     async def frozen_worker(self, scene: Scene) -> None:
-        run = await self._order("slow-carrier", shipping_slow_s=_SLOW_S)
-        started = await self._event(run, e.TaskStarted, holder=True)
-        over = time.monotonic() + _SLOW_S
-        await asyncio.sleep(_SLOW_S / 4)
-        victim = self._worker_of(run)
-        self.stage.tell(f"  [cyan]freezing {victim}[/cyan] (SIGSTOP) while it ships slow-carrier")
-        await asyncio.to_thread(self.system.freeze, victim)
-        try:
-            lapsed = await self._event(run, e.LeaseLapsed)
-            self.stage.tell("  its lease has expired; the task goes to another worker")
-            output = await run.result(_SCENE_S)
-            # It wakes when its task is over, so that it reports before it can hear that the lease is lost. Had it
-            # heard that first, it would have kept silent, and there would be nothing to refuse.
-            await asyncio.sleep(over - time.monotonic())
-            before = await self._refusals(run, started)
-        finally:
-            self.stage.tell(f"  [cyan]thawing {victim}[/cyan]: it believes that it has just shipped")
-            await asyncio.to_thread(self.system.thaw, victim)
-        refusals = await self._more_refusals(run, started, before)
-        scene.check("its lease expired", lapsed.sequence > started.sequence, _event_text(lapsed))
+        for number in range(1, _FREEZES_MAX + 1):
+            frozen = await self._freeze(f"slow-carrier-{number}")
+            if frozen.refused is not None:
+                break
+            # Also right, but not what is to be shown: it heard in time that its lease was lost and kept silent, or its
+            # dispatch was delivered again and that worker's `started` was the one refusal that is recorded by name.
+            self.stage.tell("  its completion is not on record as refused; once more")
+        run, times = frozen.run, f" (freeze {number})" if number > 1 else ""
+        scene.check("its lease expired", frozen.lapsed.sequence > frozen.started.sequence, _event_text(frozen.lapsed))
         pids = {call.pid for call in self.ledger.calls(run.run_id) if call.action == "shipping.create"}
-        scene.check("another worker finished it", len(pids) == 2, f"{output}, by {len(pids)} processes")
-        rejected = await self._event(run, e.ReportRejected)
-        what = "the frozen worker's completion was refused by its fence"
-        scene.check(what, refusals == before + 1, f"{_event_text(rejected)} ({refusals} refused in all)")
-        completions = [x for x in await self._history(run) if isinstance(x.event, e.TaskCompleted)]
-        shipped = sum(isinstance(x.event, e.TaskCompleted) and x.event.path == "ship" for x in completions)
+        scene.check("another worker finished it", len(pids) == 2, f"{frozen.output}, by {len(pids)} processes")
+        seen = f"{_event_text(frozen.refused)}{times}" if frozen.refused else f"no such event in {number} freezes"
+        scene.check("the frozen worker's completion was refused by its fence", frozen.refused is not None, seen)
+        history = await self._history(run)
+        shipped = sum(isinstance(x.event, e.TaskCompleted) and x.event.path == "ship" for x in history)
         scene.check("one outcome only", shipped == 1, f"{shipped} completion of ship on record")
         parcels = self.ledger.effects(run.run_id).count("shipping.create")
         scene.check("one parcel: both attempts had the same effect key", parcels == 1, f"{parcels} parcel, 2 attempts")
+
+    async def _freeze(self, run_id: str) -> Frozen:
+        run = await self._order(run_id, shipping_slow_s=_SLOW_S)
+        started = await self._event(run, lambda x: isinstance(x, e.TaskStarted) and x.holder is not None)
+        over = time.monotonic() + _SLOW_S
+        await asyncio.sleep(_SLOW_S / 4)
+        victim = self._worker_of(run)
+        self.stage.tell(f"  [cyan]freezing {victim}[/cyan] (SIGSTOP) while it ships {run_id}")
+        await asyncio.to_thread(self.system.freeze, victim)
+        try:
+            lapsed = await self._event(run, lambda x: isinstance(x, e.LeaseLapsed))
+            self.stage.tell("  its lease has expired; the task goes to another worker")
+            output = await run.result(_SCENE_S)
+            # It wakes when its task is over, so that it reports before it can hear that the lease is lost.
+            await asyncio.sleep(over - time.monotonic())
+        finally:
+            self.stage.tell(f"  [cyan]thawing {victim}[/cyan]: it believes that it has just shipped")
+            await asyncio.to_thread(self.system.thaw, victim)
+        assert isinstance(started.event, e.TaskStarted)
+        holder, fence = started.event.holder, started.event.fence
+        refused = await self._find(
+            run,
+            lambda x: isinstance(x, e.ReportRejected) and (x.report, x.holder, x.fence) == ("completed", holder, fence),
+            _REFUSAL_S,
+        )
+        return Frozen(run, started, lapsed, output, refused)
 
     async def killed_coordinator(self, scene: Scene) -> None:
         runs = [await self._order(f"crash-{n:02}") for n in range(1, 9)]
@@ -167,29 +195,21 @@ class Scenes:
     async def _history(self, run: Run) -> list[Recorded]:
         return [recorded async for recorded in run.events()]
 
-    async def _event(self, run: Run, kind: type[Any], *, holder: bool = False) -> Recorded:
-        """The first such event, as soon as it is there; with `holder`, one that a worker caused."""
-        until = time.monotonic() + _SCENE_S
+    async def _event(self, run: Run, wanted: Callable[[e.Event], bool]) -> Recorded:
+        found = await self._find(run, wanted, _SCENE_S)
+        if found is None:
+            raise HoldfastError(f"waited {_SCENE_S:.0f} s for an event of {run.key} that did not come")
+        return found
+
+    async def _find(self, run: Run, wanted: Callable[[e.Event], bool], timeout_s: float) -> Recorded | None:
+        """The first such event, as soon as it is there."""
+        until = time.monotonic() + timeout_s
         while time.monotonic() < until:
             for recorded in await self._history(run):
-                if isinstance(recorded.event, kind) and (not holder or getattr(recorded.event, "holder", None)):
+                if wanted(recorded.event):
                     return recorded
             await asyncio.sleep(0.05)
-        raise HoldfastError(f"waited {_SCENE_S:.0f} s for a {kind.__name__} of {run.key} that did not come")
-
-    async def _refusals(self, run: Run, started: Recorded) -> int:
-        """Refused reports of that attempt: the first is an event, further ones are only counted."""
-        fence = getattr(started.event, "fence", 0)
-        events = [x.event for x in await self._history(run) if isinstance(x.event, e.ReportRejected)]
-        counted = [one.count for one in await self.reads.rejections(run.id) if one.fence == fence]
-        return sum(one.fence == fence for one in events) + sum(counted)
-
-    async def _more_refusals(self, run: Run, started: Recorded, before: int) -> int:
-        for _ in range(200):
-            if await self._refusals(run, started) > before:
-                break
-            await asyncio.sleep(0.05)
-        return await self._refusals(run, started)
+        return None
 
     async def _until_in_the_middle(self, runs: list[Run]) -> None:
         """All known, none finished: the moment at which a crash should hurt most."""
