@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -24,7 +25,8 @@ def logs(tmp_path: Path) -> Path:
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     """A namespace and a queue that nobody else uses."""
-    return re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower()).strip("-")[:60]
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower()).strip("-")
+    return f"{words[:50]}-{crc32(request.node.name.encode()):08x}"
 
 
 @pytest.fixture

@@ -182,7 +182,7 @@ def test_a_definition_with_five_mistakes_gets_all_five(system: System, name: str
     assert done.returncode == 3, done.stderr
     problems = json.loads(done.stdout)["problems"][str(file)]
     assert len(problems) == 5, problems
-    for word in ("tiemout", "cycle", "nobody", "nothing", "when"):
+    for word in ("tiemout", "circle", "nobody", "nothing", "when"):
         assert any(word in one["path"] + one["problem"] for one in problems), f"{word}: {problems}"
     assert all(one["path"] for one in problems), "each with its path"
     assert system.sql.one("SELECT count(*) FROM holdfast.workflow_definitions WHERE namespace = $1", name) == 0
