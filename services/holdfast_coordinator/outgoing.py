@@ -1,7 +1,6 @@
 """What a commit sends: one frame per partition, made of CloudEvents, dispatches, cancellations and outcomes."""
 
 from holdfast.contracts.cloudevents_out import encode_event_message, encode_outcome_message
-from holdfast.contracts.event_codec import encode_event
 from holdfast.contracts.frame import FramedMessage
 from holdfast.contracts.messages import encode_cancellation, encode_task
 from holdfast.contracts.topics import CANCELLATIONS, EVENTS, task_topic
@@ -10,6 +9,7 @@ from holdfast.core import events as e
 from holdfast.core.changes import Changes, Dispatch
 from holdfast.core.definition import Publish
 from holdfast.core.ids import idempotency_key
+from holdfast.store.pack import payloads_of
 from holdfast.store.rows import CommandRow
 
 _LIFECYCLE = (
@@ -32,9 +32,9 @@ def messages_of(changes: Changes, publish: Publish) -> list[FramedMessage]:
     row = changes.row
     key = row.key.encode()
     messages: list[FramedMessage] = []
-    for recorded in changes.events:
+    for recorded, payload in zip(changes.events, payloads_of(changes), strict=True):
         if publish is Publish.ALL or isinstance(recorded.event, _LIFECYCLE):
-            headers, value = encode_event_message(row.key, row.instance_id, recorded, encode_event(recorded.event))
+            headers, value = encode_event_message(row.key, row.instance_id, recorded, payload)
             messages.append((EVENTS, key, value, headers))
     for message in changes.messages:
         if isinstance(message, Dispatch):

@@ -3,14 +3,17 @@
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
-from holdfast.contracts.frame import encode_frame
+from holdfast.contracts.frame import FramedMessage, encode_frame
 from holdfast.contracts.topics import COMMANDS
 from holdfast.core import inputs as i
+from holdfast.core.changes import Changes
+from holdfast.core.definition import Publish
 from holdfast.core.errors import Corrupt, Fenced
 from holdfast.core.ids import InstanceId, split_key
 from holdfast.core.state import State
 from holdfast.kit.clock import DatabaseClock
 from holdfast.log.protocol import Record
+from holdfast.store.errors import Unstorable
 from holdfast.store.protocol import CoordinatorStore
 from holdfast.store.rows import CommandKey, CommandRow, Commit, Loaded, LoadedInstance, ParkedInput, ParkedTry
 from holdfast_coordinator import metrics
@@ -260,7 +263,7 @@ class Preparer:
             commit.changes.append(changes)
             if changes.expected_sequence == 0:
                 commit.homes[instance] = work.partition
-            frame.extend(messages_of(changes, entry.state.definition.publish))
+            frame.extend(_messages(changes, entry.state.definition.publish))
             if entry.wants_snapshot(self._snapshot_events_min):
                 commit.snapshots.append(snapshot_of(entry))
         commit.renewals.extend(work.renewals.values())
@@ -270,6 +273,17 @@ class Preparer:
         commit.unparked.extend(
             (instance, inbound.parked_number) for inbound in work.inputs if inbound.parked_number is not None
         )
+
+
+def _messages(changes: Changes, publish: Publish) -> list[FramedMessage]:
+    try:
+        return messages_of(changes, publish)
+    except Unstorable:
+        raise
+    except Exception as problem:
+        # What cannot be sent is as bad as what cannot be stored, and as much its instance's own matter.
+        instances = frozenset([changes.row.instance_id])
+        raise Unstorable(f"cannot be sent: {type(problem).__name__}: {problem}", instances) from problem
 
 
 def _newly_parked(batch: Batch) -> dict[InstanceId, str]:

@@ -114,6 +114,7 @@ class Changes:
     row: InstanceRow
     expected_sequence: int  # 0: the instance is new
     events: list[Recorded] = field(default_factory=list)
+    payloads: list[bytes] = field(default_factory=list)  # the events as JSON, once whoever sends them has made it
     tasks: dict[tuple[int, TaskPath, int], TaskRow] = field(default_factory=dict)
     leases: dict[TaskPath, LeaseRow | None] = field(default_factory=dict)  # None: the lease ends
     timers: dict[str, TimerRow | None] = field(default_factory=dict)  # None: the timer is gone

@@ -14,7 +14,7 @@ import orjson
 
 from holdfast.contracts.event_codec import encode_event
 from holdfast.core.changes import Changes, LeaseRow, TaskRow
-from holdfast.core.events import EVENT_TYPES, Event, Recorded
+from holdfast.core.events import EVENT_TYPES, Event
 from holdfast.core.ids import InstanceId, TaskPath, split_key
 from holdfast.core.inputs import Error, Origin
 from holdfast.core.transitions import FINISHED
@@ -50,7 +50,7 @@ def pack(commit: Commit) -> tuple[str | bytes, ...]:
     for changes in sorted(commit.changes, key=attrgetter("row.instance_id.int")):
         place = batch.ids[changes.row.instance_id]
         _instance(batch, place, changes, commit)
-        _events(batch, place, changes.row.instance_id, changes.events)
+        _events(batch, place, changes)
         if changes.tasks:
             _tasks(batch, place, changes.tasks.values())
         if changes.leases:
@@ -160,11 +160,21 @@ def _instance(batch: Pack, place: int, changes: Changes, commit: Commit) -> None
     )
 
 
-def _events(batch: Pack, place: int, instance: InstanceId, events: list[Recorded]) -> None:
+def payloads_of(changes: Changes) -> list[bytes]:
+    """The events as JSON, made once: the store keeps the very bytes that are published."""
+    if len(changes.payloads) != len(changes.events):
+        instance = changes.row.instance_id
+        changes.payloads = [storable_event(recorded.event, instance) for recorded in changes.events]
+    return changes.payloads
+
+
+def _events(batch: Pack, place: int, changes: Changes) -> None:
     text, time, docs, rows = batch.texts, batch.times, batch.docs, batch.events
     last: Origin | None = None
     origin_place = 0
-    for sequence, execution, event, occurred_at, origin in events:
+    for (sequence, execution, event, occurred_at, origin), payload in zip(
+        changes.events, payloads_of(changes), strict=True
+    ):
         if origin is not last:
             # The events of one input share its origin.
             last = origin
@@ -180,7 +190,7 @@ def _events(batch: Pack, place: int, instance: InstanceId, events: list[Recorded
                 )
             )
         name, version = EVENT_TYPES[event.__class__]
-        docs.append(storable_event(event, instance))
+        docs.append(payload)
         rows.append(
             _EVENTS_ROW(
                 place,
