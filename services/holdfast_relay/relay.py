@@ -22,6 +22,7 @@ from holdfast_relay.share import Share, SharesOf
 _log = logging.getLogger(__name__)
 
 _LET_GO_S = 2.0
+_SLEEP_S_MIN = 0.25
 
 Note = Callable[[str, str | None], None]
 """Told of each loop why it does not get on, or None when it does."""
@@ -57,6 +58,7 @@ class Relay:
             in_flight_bytes_max=self._limits.in_flight_bytes_max,
             rows_max=self._limits.rows_max,
         )
+        self._sleep_s = _SLEEP_S_MIN
         self._note = note
         note("leases", "has not asked for partitions yet")
 
@@ -98,11 +100,16 @@ class Relay:
     # --- rows
 
     async def _read(self) -> None:
-        if await self._publisher.read_more():
-            return
-        # Nothing there: sleep until told, until it is time to look, or until we hold more than before.
+        # Before reading: whatever is claimed or rewound from here on ends the sleep below.
         self._publisher.fell_behind.clear()
-        told = asyncio.create_task(self._store.wait_for_outbox(self._limits.poll_s))
+        if await self._publisher.read_more():
+            self._sleep_s = _SLEEP_S_MIN
+            return
+        # Nothing there: sleep until told, until it is time to look, or until we hold more than before. The first sleeps
+        # are short, because a commit that was under way when we said that we sleep does not know it and tells nobody.
+        sleep_s = min(self._sleep_s, self._limits.poll_s)
+        self._sleep_s = sleep_s * 2
+        told = asyncio.create_task(self._store.wait_for_outbox(sleep_s))
         more = asyncio.create_task(self._publisher.fell_behind.wait())
         try:
             await asyncio.wait([told, more], return_when=asyncio.FIRST_COMPLETED)

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import asyncpg
 import pytest
 
+from holdfast.contracts.frame import encode_frame
 from holdfast.log.kafka_config import KafkaConfig
 from holdfast.log.kafka_producer import KafkaProducer
 from holdfast.relay.hosted import HostedLimits, HostedPublisher
@@ -75,6 +77,29 @@ async def test_an_unknown_topic_parks_its_instance_only(kafka: str, stores: Stor
         await writer.commit(0, [(writer.topic, bad.encode(), b"bad#3", [])])
         await until(writer.published, "parked by another relay")
     assert await stores.database.fetchval("SELECT count(*) FROM holdfast.outbox_parked") == 3
+
+
+async def test_a_commit_that_did_not_know_of_the_sleep_is_found(
+    kafka: str, stores: Stores, writer: Writer, database: str
+) -> None:
+    """It looked for sleepers before the relay lay down, and was through only afterwards: nobody is told."""
+    slow = await asyncpg.connect(database)
+    async with running(kafka, stores, poll_s=600):
+        await writer.write(4)
+        await until(writer.published, "the relay runs")
+        async with slow.transaction():
+            body = encode_frame(writer.next_messages(0))
+            await slow.execute("UPDATE holdfast.inbox_partitions SET outbox_last = outbox_last + 1 WHERE partition = 0")
+            await slow.execute("INSERT INTO holdfast.outbox (partition, number, body) VALUES (0, 2, $1)", body)
+
+            async def asleep() -> bool:
+                return bool(await slow.fetchval("SELECT count(*) FROM holdfast.relay_waiting"))
+
+            await until(asleep, "the relay sleeps")
+            await asyncio.sleep(0.15)  # Past the second look that the store takes.
+        await until(writer.published, "found", 20)
+    await slow.close()
+    assert check_topic(kafka, writer) == 0
 
 
 async def test_it_works_without_listen(
