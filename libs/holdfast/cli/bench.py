@@ -49,9 +49,8 @@ def saga(
     if json:
         write_json(result.as_dict())
         return
-    say(
-        f"\n[bold]{result.steps_per_s:,.0f} steps/s[/bold]  ({result.sagas:,} sagas in {result.seconds:.1f} s, relay {relay})"
-    )
+    took = f"{result.sagas:,} sagas in {result.seconds:.1f} s, relay {relay}"
+    say(f"\n[bold]{result.steps_per_s:,.0f} steps/s[/bold]  ({took})")
     say(f"one saga at a time: p50 {result.latency_p50_ms:.1f} ms, p99 {result.latency_p99_ms:.1f} ms")
     parts = ", ".join(f"{role} {cost:.0f}" for role, cost in result.cpu_us_per_step.items())
     say(f"CPU per step in us: {parts}; together {sum(result.cpu_us_per_step.values()):.0f}")

@@ -134,7 +134,7 @@ async def _burst(stores: Stores, producer: KafkaProducer, sagas: int, progress: 
         if time.monotonic() - told > 2:
             told = time.monotonic()
             progress(done)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.25)
 
 
 async def _finished(stores: Stores) -> int:
