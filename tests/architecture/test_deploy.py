@@ -48,7 +48,10 @@ def test_services_wait_for_the_set_up_and_may_drain(name: str) -> None:
 
 def test_the_set_up_waits_for_healthy_servers() -> None:
     assert SERVICES["migrate"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
-    assert SERVICES["topics"]["depends_on"] == {"kafka": {"condition": "service_healthy"}}
+    assert SERVICES["topics"]["depends_on"] == {
+        "kafka": {"condition": "service_healthy"},
+        "migrate": {"condition": "service_completed_successfully"},
+    }
     assert all(SERVICES[name]["restart"] == "no" for name in ONE_SHOT)
 
 

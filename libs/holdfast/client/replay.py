@@ -67,7 +67,7 @@ def _merge(rows: Rows, changes: Changes) -> None:
     rows.instance = changes.row
     for key, task in changes.tasks.items():
         before = rows.tasks.get(key)
-        rows.tasks[key] = task if before is None or task.queued_at is not None else _kept(before, task)
+        rows.tasks[key] = task if before is None else _kept(before, task)
     for path, lease in changes.leases.items():
         if lease is None:
             rows.leases.pop(path, None)
@@ -82,7 +82,7 @@ def _merge(rows: Rows, changes: Changes) -> None:
 
 def _kept(before: TaskRow, after: TaskRow) -> TaskRow:
     """A change that does not name a time, a holder or an error leaves it as it is."""
-    after.queued_at = before.queued_at
+    after.queued_at = after.queued_at or before.queued_at
     after.holder = after.holder or before.holder
     after.started_at = after.started_at or before.started_at
     after.ended_at = after.ended_at or before.ended_at
