@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 LEASE_LOST = "lease_lost"  # the reason in a cancellation that means: say nothing more
 had_max = 20_000
 told_max = 10_000
+_commit_look_s = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class Engine:
         self._alive: dict[AttemptKey, Attempt] = {}  # until the outcome is acknowledged
         self._had: Recall[AttemptKey, bool] = Recall(had_max)
         self._told: Recall[AttemptKey, Cancellation] = Recall(told_max)
+        self._claims: list[Attempt] = []  # acknowledged, and waiting for their offset to be committed
         self._freed_scheduled = False
         self.freed: Callable[[], None] = lambda: None
         self.concurrency = self.free = limits.concurrency
@@ -205,7 +207,23 @@ class Engine:
         if report.__class__ is not TaskReportedStarted:
             self._forget(attempt)
         elif attempt.claimed and not attempt.ended and attempt.begun_at < 0:
-            self._run(attempt)
+            if not self._claims:
+                self._loop.call_later(_commit_look_s, self._run_committed)
+            self._claims.append(attempt)
+
+    def _run_committed(self) -> None:
+        """A claim counts once its offset is committed. One that ran before and killed its process would be delivered
+        again after every restart, long after its attempts are used up, and take the tasks beside it down each time."""
+        claims, self._claims = self._claims, []
+        for attempt in claims:
+            if attempt.ended or self.closed:
+                continue  # Stopped while it waited.
+            if attempt.partition.committed > attempt.offset or attempt.partition.lost:
+                self._run(attempt)
+            else:
+                self._claims.append(attempt)
+        if self._claims:
+            self._loop.call_later(_commit_look_s, self._run_committed)
 
     # Stopping.
 
