@@ -26,7 +26,7 @@ from holdfast_coordinator.outgoing import outcome_message
 
 def rebuild(loaded: LoadedInstance, definition: Definition) -> Entry:
     """The last snapshot plus the events after it; the lease renewals come from their rows."""
-    state = State.empty(loaded.key, definition)
+    state = State.empty(loaded.key, definition, loaded.instance_id)
     size = 0
     if loaded.snapshot is not None:
         state = decode_state(loaded.snapshot, definition)

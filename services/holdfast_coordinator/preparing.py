@@ -186,7 +186,7 @@ class Preparer:
         namespace, workflow, _ = split_key(inbound.instance)
         version = command.version or loaded.newest.get((namespace, workflow))
         definition = None if version is None else await self._definitions.load(namespace, workflow, version)
-        return None if definition is None else Entry(State.empty(inbound.instance, definition))
+        return None if definition is None else Entry(State.empty(inbound.instance, definition, inbound.instance_id))
 
     def decide(
         self,

@@ -104,8 +104,9 @@ class State:
     timers: dict[str, Timer] = field(default_factory=dict)  # those of the workflow itself; a task keeps its own
 
     @classmethod
-    def empty(cls, key: InstanceKey, definition: Definition) -> "State":
-        return cls(key, instance_id(key), definition)
+    def empty(cls, key: InstanceKey, definition: Definition, identity: InstanceId | None = None) -> "State":
+        """`identity` spares whoever knows it already a SHA-1."""
+        return cls(key, identity or instance_id(key), definition)
 
     @property
     def finished(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -61,6 +62,7 @@ def run_service(name: str, settings: ProcessSettings, body: Body) -> int:
     log = configure(name, instance_id, level=settings.log_level, style=settings.log_format)
     health = Health(name, loop_silent_max_s=settings.loop_silent_max_s)
     runtime = Runtime(name, instance_id, health, log)
+    _rarely_collect()
     with contextlib.ExitStack() as stack:
         if settings.health_port:
             server = HealthServer(health, settings.health_host, settings.health_port)
@@ -76,6 +78,14 @@ def run_service(name: str, settings: ProcessSettings, body: Body) -> int:
                 os._exit(code)
     log.info("stopped", code=code)
     return code
+
+
+def _rarely_collect() -> None:
+    """Python's collector looks for cycles after every 700 new objects, and a service makes millions that have none.
+    Measured: a fifth of a coordinator's time. What was imported is never looked at again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
 
 
 async def _supervise(runtime: Runtime, drain_s: float, body: Body) -> int:
