@@ -26,6 +26,7 @@ OpenConsumer = Callable[[str, str, Assignments], Consumer]
 commit_interval_s = 0.1
 retry_s = 0.5
 revoke_wait_s = 2.0
+pause_after_s = 0.5
 _batch_max = 500
 _far = ahead_max // 2
 
@@ -38,7 +39,10 @@ class Intake:
         self._group = worker_group(queue)
         self._consumer = open_consumer(task_topic(queue), self._group, self)
         self._partitions: dict[int, Partition] = {}
+        self._loop = asyncio.get_running_loop()
         self._ready: deque[Partition] = deque()
+        self._held: dict[Partition, None] = {}  # the reader waits for these
+        self._patience: asyncio.TimerHandle | None = None
         self._progressed: dict[Partition, None] = {}
         self._progress = asyncio.Event()
         self._hurry = asyncio.Event()  # a partition is about to reach its limit
@@ -84,8 +88,10 @@ class Intake:
             partition.lost = True
             partition.pending.clear()
             self._progressed.pop(partition, None)
+            self._no_longer_held(partition)
             if self._partitions.get(partition.tp.partition) is partition:
                 del self._partitions[partition.tp.partition]
+        self.pump()  # The reader may have waited for one of these.
 
     async def _bounds(
         self, partitions: Sequence[TopicPartition]
@@ -110,7 +116,7 @@ class Intake:
         try:
             while not self._stopping:
                 room = self._engine.free
-                if room <= 0 or self._ready:
+                if room <= 0 or self._ready or self._held:
                     self._room.clear()
                     await self._room.wait()
                     continue
@@ -134,7 +140,7 @@ class Intake:
                 if pending:
                     partition.queued = True
                     ready.append(partition)
-        if not ready and engine.free > 0:
+        if not ready and not self._held and engine.free > 0:
             self._room.set()
 
     def _take(self, records: Sequence[Record]) -> None:
@@ -144,22 +150,49 @@ class Intake:
             if partition is None:
                 continue  # Taken away between reading and now.
             partition.pending.append(record)
-            if not partition.queued and not partition.paused:
+            if not partition.queued and not partition.held:
                 partition.queued = True
                 ready.append(partition)
         self.pump()
 
     def _hold(self, partition: Partition) -> None:
-        """Too far ahead of what is committed: the rest waits until that moves."""
-        if not partition.paused:
-            partition.paused = True
-            self._consumer.pause([partition.tp])
+        """Too far ahead of what is committed: the rest waits until that moves, which is a matter of milliseconds, so
+        the reader waits too. Pausing is for when it takes longer: what Kafka sent ahead is thrown away then and the
+        next fetch has its own wait, half a second in all."""
+        partition.held = True
+        if self._patience is None:
+            self._patience = self._loop.call_later(pause_after_s, self._pause_held)
+        self._held[partition] = None
         if not partition.entries and partition.pending[0].offset > partition.next:
             # A gap in the offsets: nothing in it can ever be settled.
             partition.next = partition.pending[0].offset
         if partition.next > partition.committed:
             self._on_progress(partition)
             self._hurry.set()
+
+    def _pause_held(self) -> None:
+        self._patience = None
+        for partition in self._held:
+            partition.paused = True
+        self._consumer.pause([partition.tp for partition in self._held])
+        self._held.clear()
+        self.pump()
+
+    def _release(self, partition: Partition) -> None:
+        partition.held = False
+        self._no_longer_held(partition)
+        if partition.paused:
+            partition.paused = False
+            self._consumer.resume([partition.tp])
+        if partition.pending and not partition.queued:
+            partition.queued = True
+            self._ready.append(partition)
+
+    def _no_longer_held(self, partition: Partition) -> None:
+        self._held.pop(partition, None)
+        if not self._held and self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     # Committing.
 
@@ -191,8 +224,8 @@ class Intake:
     async def _until_worth_committing(self) -> None:
         """A commit costs a round trip whatever it covers; but nobody should have to wait for one."""
         self._hurry.clear()
-        if not any(each.paused or each.next - each.committed > _far for each in self._progressed):
-            handle = asyncio.get_running_loop().call_later(commit_interval_s, self._hurry.set)
+        if not any(each.held or each.next - each.committed > _far for each in self._progressed):
+            handle = self._loop.call_later(commit_interval_s, self._hurry.set)
             await self._hurry.wait()
             handle.cancel()
 
@@ -205,16 +238,9 @@ class Intake:
             partition.committed = offset
             if partition.next == offset:
                 self._progressed.pop(partition, None)
-            if partition.paused and not partition.lost:
-                self._resume(partition)
+            if partition.held and not partition.lost:
+                self._release(partition)
         self.pump()
-
-    def _resume(self, partition: Partition) -> None:
-        partition.paused = False
-        self._consumer.resume([partition.tp])
-        if partition.pending and not partition.queued:
-            partition.queued = True
-            self._ready.append(partition)
 
     # Leaving.
 

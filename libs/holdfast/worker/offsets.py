@@ -34,6 +34,7 @@ class Partition:
         "cautious_below",
         "committed",
         "entries",
+        "held",
         "lost",
         "next",
         "on_progress",
@@ -51,7 +52,8 @@ class Partition:
         self.entries: deque[Entry] = deque()  # begun and not yet below the watermark, by offset
         self.pending: deque[Record] = deque()  # read and not begun
         self.queued = False  # is in the line of partitions with something to begin
-        self.paused = False
+        self.held = False  # has reached its limit and waits for a commit
+        self.paused = False  # has waited so long that Kafka is told to send no more of it
         self.lost = False  # revoked or lost: nothing more is begun or committed
         self.on_progress = on_progress
 

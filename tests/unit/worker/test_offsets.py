@@ -101,6 +101,21 @@ async def test_a_slow_task_holds_back_the_offsets_of_those_behind_it_until_it_sa
         await stage.until_committed(2)
 
 
+async def test_a_commit_covers_what_is_settled_and_nothing_behind_it() -> None:
+    stage = Stage()
+    gate = Gate()
+    async with stage.worker([gate.activity, quick], start_grace_s=1e9):
+        for number in (0, 1):
+            stage.dispatch("test.quick", number)
+        stage.dispatch("test.gate", 2)
+        stage.dispatch("test.quick", 3)
+        await until(lambda: stage.committed() >= 2 and len(stage.outcomes()) == 3)
+        await asyncio.sleep(0.15)  # longer than the interval between two commits
+        assert stage.committed() == 2
+        gate.let(2)
+        await stage.until_committed(4)
+
+
 async def test_a_long_task_says_started_after_the_grace_and_frees_its_offset() -> None:
     stage = Stage()
     gate = Gate()

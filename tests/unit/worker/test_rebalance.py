@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from holdfast.core.inputs import TaskReportedStarted
 from tests.unit.worker.stage import Stage, until
 from tests.unit.worker.test_offsets import Gate, quick
@@ -112,3 +114,44 @@ async def test_a_topic_that_was_made_again_is_read_from_its_beginning() -> None:
     stage.log.group(worker_group("test")).committed[TopicPartition(task_topic("test"), 0)] = 500
     async with stage.worker([quick]):
         await stage.outcome(stage.dispatch("test.quick", 1))
+
+
+async def test_a_partition_at_its_limit_does_not_stop_the_others_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first task cannot settle, so it reaches the limit and stays there; the reader goes on with the rest."""
+    monkeypatch.setattr("holdfast.worker.intake.pause_after_s", 0.05)
+    monkeypatch.setattr("holdfast.worker.offsets.ahead_max", 10)
+    stage = Stage(partitions=2)
+    gate = Gate()
+    async with stage.worker([gate.activity, quick], start_grace_s=1e9) as running:
+        stage.dispatch("test.gate", 0, partition=0)
+        stuck = [stage.dispatch("test.quick", number, partition=0) for number in range(30)]
+        await until(lambda: any(each.held for each in running.process.intakes[0]._partitions.values()))
+        other = [stage.dispatch("test.quick", number, partition=1) for number in range(30)]
+        for dispatch in other:
+            await stage.outcome(dispatch)
+        assert len([each for each in stuck if stage.outcomes(each)]) == 9
+        gate.let(0)
+        for dispatch in stuck:
+            await stage.outcome(dispatch)
+        await stage.until_committed(31, 0)
+
+
+async def test_a_partition_that_is_taken_away_at_its_limit_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.worker.intake.pause_after_s", 1e9)
+    monkeypatch.setattr("holdfast.worker.offsets.ahead_max", 10)
+    monkeypatch.setattr("holdfast.worker.intake.revoke_wait_s", 0.01)
+    stage = Stage(partitions=2)
+    gate = Gate()
+    async with stage.worker([gate.activity, quick], start_grace_s=1e9) as running:
+        (intake,) = running.process.intakes
+        stage.dispatch("test.gate", 0, partition=0)
+        for number in range(30):
+            stage.dispatch("test.quick", number, partition=0)
+        await until(lambda: any(each.held for each in intake._partitions.values()))
+        taken = next(each.tp for each in intake._partitions.values() if each.held)
+        running.port.consumers[0].pause([taken])
+        await intake.lost([taken])
+        await stage.outcome(stage.dispatch("test.quick", 0, partition=1))
+        gate.let(0)
