@@ -32,7 +32,7 @@ def test_its_inputs_wait_in_order_and_are_decided_in_order_after_repair(
     sent = _two_cancels_among_many(system, workflow, key)
     waiting = system.eventually(lambda: _parked(system, key), "its inputs to be parked")
     assert [row["offset"] for row in waiting if row["topic"] == "holdfast.commands"] == [one.offset for one in sent]
-    assert "sequence 1" in waiting[0]["error"], f"the reason names the event: {waiting[0]['error']}"
+    assert "event 1 of" in waiting[0]["error"], f"the reason names the event: {waiting[0]['error']}"
 
     _repair(system, key, payload)
     system.eventually(lambda: not _parked(system, key), "the parked inputs to be decided")
@@ -54,7 +54,7 @@ def test_after_five_tries_it_is_quarantined_and_nothing_is_lost(
     row = system.eventually(
         lambda: (row := system.row(key)) is not None and row["quarantined_at"] is not None and row, "quarantine"
     )
-    assert "sequence 1" in row["quarantine_reason"]
+    assert "event 1 of" in row["quarantine_reason"], "it names the event"
     tries = "SELECT tries FROM holdfast.parked_instances WHERE instance_id = $1"
     assert system.sql.one(tries, instance_id(key)) == 5
     frozen = "SELECT bool_and(frozen) FROM holdfast.execution_leases WHERE instance_id = $1"

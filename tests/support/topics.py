@@ -42,7 +42,9 @@ class Topics:
     def __init__(self, bootstrap: str) -> None:
         self._config = {"bootstrap.servers": bootstrap, "client.id": "holdfast-test", "log_level": 0}
         self.admin = AdminClient(self._config)
-        self._producer = confluent_kafka.Producer({**self._config, "message.max.bytes": 8_000_000})
+        self._producer = confluent_kafka.Producer(
+            {**self._config, "message.max.bytes": 8_000_000, "partitioner": "murmur2_random"}
+        )
 
     def names(self) -> list[str]:
         return sorted(name for name in self.admin.list_topics(timeout=10).topics if not name.startswith("__"))
