@@ -117,11 +117,16 @@ class Rows:
             lease_s,
         )
 
-    async def renew(self, key: InstanceKey) -> None:
+    async def heard(self, key: InstanceKey, partition: int, reports_next: int) -> None:
+        """The coordinator commits a heartbeat: the renewal and the offset in one transaction."""
         await self.sql(
-            """UPDATE holdfast.execution_leases SET renewals = renewals + 1,
-                   expires_at = clock_timestamp() + lease_s * interval '1 second' WHERE instance_id = $1""",
+            """WITH renewed AS (
+                   UPDATE holdfast.execution_leases SET renewals = renewals + 1,
+                       expires_at = clock_timestamp() + lease_s * interval '1 second' WHERE instance_id = $1)
+               UPDATE holdfast.inbox_partitions SET reports_next = $3 WHERE partition = $2""",
             instance_id(key),
+            partition,
+            reports_next,
         )
 
     async def processed(self, column: str, partition: int, offset: int) -> None:
