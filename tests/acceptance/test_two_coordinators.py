@@ -48,9 +48,9 @@ DROP TRIGGER IF EXISTS hold_after ON holdfast.inbox_partitions;
 def second(system: System) -> Iterator[LocalProcess]:
     """A second coordinator beside `coordinator-1`; both own partitions when the test begins."""
     process = system.local.start_service("coordinator-2", "coordinator")
-    system.eventually(lambda: _shares(system) == [2, 2], "the two coordinators to share the partitions")
+    _both_own(system)
     yield process
-    process.kill()
+    system.local.stop_service("coordinator-2")
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_frozen_between_transactions(system: System, name: str, first: LocalProc
     assert moved >= held, "every partition of the frozen one was claimed by the other"
 
     first.thaw()
-    _both_again(system)
+    _both_own(system)
     _run_some(system, workflow, "after", 8)
     system.local.kill(f"{name}-w1")
     check(read_world(system, name, faults=True))
@@ -104,7 +104,7 @@ def test_frozen_inside_a_transaction_before_the_fence(
     _all_completed(system, [key, *keys])
     first.thaw()
     system.eventually(lambda: _commits(first, "Fenced") > fenced, "the zombie to learn that it was fenced")
-    _both_again(system)
+    _both_own(system)
     _run_some(system, workflow, "after", 8)
     system.local.kill(f"{name}-w1")
     check(read_world(system, name, faults=True))
@@ -129,7 +129,7 @@ def test_frozen_inside_a_transaction_that_holds_the_row(
 
     system.sql.do("DELETE FROM public.held")
     first.thaw()
-    _both_again(system)
+    _both_own(system)
     _run_some(system, workflow, "after", 8)
     system.local.kill(f"{name}-w1")
     check(read_world(system, name, faults=True))
@@ -140,11 +140,6 @@ def test_frozen_inside_a_transaction_that_holds_the_row(
 
 def _owners(system: System) -> dict[int, str]:
     return {row["partition"]: row["holder"] for row in system.sql.all("SELECT * FROM holdfast.inbox_partitions")}
-
-
-def _shares(system: System) -> list[int]:
-    owners = list(_owners(system).values())
-    return sorted(owners.count(holder) for holder in set(owners))
 
 
 def _epochs(system: System) -> dict[int, int]:
@@ -158,8 +153,14 @@ def _held_by(system: System, process: LocalProcess) -> set[int]:
     return mine
 
 
-def _both_again(system: System) -> None:
-    system.eventually(lambda: _shares(system) == [2, 2], "both coordinators to have partitions again")
+def _both_own(system: System) -> None:
+    """Two each, and by processes that live: the row of one that was killed keeps its name until it is claimed."""
+    alive = [system.local.process(f"coordinator-{number}").pid for number in (1, 2)]
+
+    def shared() -> bool:
+        return sorted(int(holder.split("-")[-2]) for holder in _owners(system).values()) == sorted(alive * 2)
+
+    system.eventually(shared, "both coordinators to own partitions")
 
 
 # --- inside a transaction
