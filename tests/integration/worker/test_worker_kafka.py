@@ -120,6 +120,7 @@ async def test_a_frozen_worker_that_lost_its_lease_stops_when_it_wakes_and_says_
     worker = coordinator.worker()
     dispatch = await coordinator.dispatch("gate", 1, lease_s=3.0)
     started = await coordinator.report(dispatch, TaskReportedStarted)
+    await coordinator.entered(1, worker)
     freeze(worker)
     await coordinator.cancel(dispatch, "lease_lost", holder=started.holder)
     wake(worker)
