@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.log.protocol import Admin, TopicPartition
-from holdfast_recovery.offsets import end_offsets, start_offsets
 
 INSTANCE_HEADER = "hf_instance"
 FENCE_HEADER = "hf_fence"
@@ -87,8 +86,8 @@ class Backlog:
             self._topic_id, self._partitions = described.topic_id, {}
         every = [TopicPartition(self._topic, number) for number in range(described.partitions)]
         committed = await admin.committed(self._group, every)
-        starts = await start_offsets(admin, every)
-        ends = await end_offsets(admin, every)
+        starts = await admin.start_offsets(every)
+        ends = await admin.end_offsets(every)
         if len(ends) < len(every) or len(starts) < len(every):
             return False
         for partition in every:

@@ -25,7 +25,6 @@ from holdfast.store.protocol import RecoveryStore
 from holdfast.store.rows import QueuedTask
 from holdfast_recovery import metrics
 from holdfast_recovery.backlog import Backlog, Scanner, mark
-from holdfast_recovery.offsets import end_offsets
 from holdfast_recovery.sender import TickSender
 
 _log = logging.getLogger(__name__)
@@ -124,7 +123,7 @@ class LostDispatches:
 
     async def _report(self, missing: Sequence[QueuedTask]) -> None:
         reports = {TopicPartition(REPORTS, task.partition) for task in missing}
-        ends = await end_offsets(self._admin, reports)
+        ends = await self._admin.end_offsets(reports)
         # For as long as it takes: an end that was read is reached, unless nobody processes reports at all.
         heard = await self._reached({tp.partition: end for tp, end in ends.items()}, self._reports_next, None)
         known = [task for task in missing if task.partition in heard]

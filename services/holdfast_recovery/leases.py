@@ -23,7 +23,6 @@ from holdfast.store.protocol import RecoveryStore
 from holdfast.store.rows import DueLease
 from holdfast_recovery import metrics
 from holdfast_recovery.answers import HEARTBEATS_PER_LEASE, Answers
-from holdfast_recovery.offsets import end_offsets
 from holdfast_recovery.sender import TickSender
 
 _EVER = timedelta(days=3650)
@@ -74,7 +73,7 @@ class Leases:
     async def _ask(self) -> None:
         partitions = await self._store.inbox_positions()
         until = await self._store.now()
-        ends = await end_offsets(self._admin, [TopicPartition(REPORTS, partition) for partition in partitions])
+        ends = await self._admin.end_offsets([TopicPartition(REPORTS, partition) for partition in partitions])
         answered_at = self._clock()
         for answer in ends:
             self._answers[answer.partition].answered(answered_at)

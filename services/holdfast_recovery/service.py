@@ -1,13 +1,9 @@
 """Recovery as a process: assembled here, driven by `holdfast.kit.service`."""
 
-import asyncio
-import contextlib
-import dataclasses
 import functools
 
 from holdfast.contracts.definitions import compile_definition
-from holdfast.core.errors import Refused, Transient
-from holdfast.kit.backoff import Backoff
+from holdfast.kit.patience import patiently
 from holdfast.kit.service import Runtime, run_service
 from holdfast.log.kafka_admin import KafkaAdmin
 from holdfast.log.kafka_producer import KafkaProducer
@@ -33,13 +29,11 @@ def run() -> int:
 
 async def serve(runtime: Runtime, settings: RecoverySettings) -> None:
     name = f"recovery/{runtime.instance_id}"
-    stores = await _opened(runtime, settings, name)
+    stores = await patiently("postgres", runtime, lambda: open_stores(settings.postgres_dsn, name))
     if stores is None:
         return
     kafka = settings.kafka_client("holdfast-recovery")
-    # librdkafka asks the leader that it remembers, and after an election goes on doing so for as long as it remembers.
-    asking = dataclasses.replace(kafka, extra={"metadata.max.age.ms": "2000", **kafka.extra})
-    admin = KafkaAdmin(asking, timeout_s=settings.kafka_timeout_s)
+    admin = KafkaAdmin(kafka, timeout_s=settings.kafka_timeout_s)
     sender = TickSender(lambda: KafkaProducer(kafka), name, timeout_s=settings.ticks_timeout_s)
     loops = assemble(settings, stores, admin, KafkaScanner(kafka), sender, functools.partial(_note, runtime))
     runtime.health.started()
@@ -101,20 +95,3 @@ def _note(runtime: Runtime, loop: str, reason: str | None) -> None:
         runtime.health.passes(loop)
     else:
         runtime.health.fails(loop, reason)
-
-
-async def _opened(runtime: Runtime, settings: RecoverySettings, name: str) -> Stores | None:
-    """Postgres may come later than we do, and so may the migration."""
-    backoff = Backoff()
-    while not runtime.stopping.is_set():
-        try:
-            stores = await open_stores(settings.postgres_dsn, name)
-        except (Transient, Refused) as problem:
-            runtime.health.fails("postgres", str(problem))
-            runtime.log.warning("recovery_waits_for_postgres", reason=str(problem))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(runtime.stopping.wait(), backoff.next_s())
-        else:
-            runtime.health.passes("postgres")
-            return stores
-    return None

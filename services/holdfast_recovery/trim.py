@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from holdfast.contracts.topics import task_topic, worker_group
 from holdfast.log.protocol import Admin, TopicPartition
 from holdfast_recovery import metrics
-from holdfast_recovery.offsets import end_offsets, start_offsets
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +40,8 @@ class Trim:
             return
         every = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
         committed = await self._admin.committed(worker_group(queue), every)
-        starts = await start_offsets(self._admin, every)
-        ends = await end_offsets(self._admin, every)
+        starts = await self._admin.start_offsets(every)
+        ends = await self._admin.end_offsets(every)
         # Committed beyond the end: an offset of an earlier topic of this name, which says nothing about this one.
         below = {
             tp: offset

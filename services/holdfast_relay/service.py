@@ -1,22 +1,19 @@
 """The relay as a process: assembled here, driven by `holdfast.kit.service`."""
 
 import asyncio
-import contextlib
 
-from holdfast.contracts.limits import payload_bytes_max
 from holdfast.core.errors import Refused, Transient
-from holdfast.kit.backoff import Backoff
+from holdfast.kit.patience import patiently
 from holdfast.kit.service import Runtime, run_service
 from holdfast.log.kafka_config import KafkaConfig
 from holdfast.log.kafka_producer import KafkaProducer
 from holdfast.relay import metrics
 from holdfast.store.postgres_relays import RELAY_HOLDER_PREFIX, PostgresRelays
-from holdfast.store.stores import Stores, open_stores
+from holdfast.store.stores import open_stores
 from holdfast_relay.relay import Relay, RelayLimits
 from holdfast_relay.settings import RelaySettings
 
 # What the topics allow; a producer that allowed less would park what Kafka takes.
-_MESSAGE_BYTES_MAX = 2 * payload_bytes_max + 64 * 1024
 
 
 def run() -> int:
@@ -25,12 +22,12 @@ def run() -> int:
 
 
 def relay_producer(kafka: KafkaConfig) -> KafkaProducer:
-    return KafkaProducer(kafka, message_bytes_max=_MESSAGE_BYTES_MAX)
+    return KafkaProducer(kafka)
 
 
 async def serve(runtime: Runtime, settings: RelaySettings) -> None:
     holder = RELAY_HOLDER_PREFIX + runtime.instance_id[-40:]  # Fits into an application_name.
-    stores = await _opened(runtime, settings, holder)
+    stores = await patiently("postgres", runtime, lambda: open_stores(settings.postgres_dsn, holder))
     if stores is None:
         return
     assert stores.database is not None
@@ -55,23 +52,6 @@ async def serve(runtime: Runtime, settings: RelaySettings) -> None:
         stats.cancel()
         await asyncio.gather(stats, return_exceptions=True)
         await stores.close()
-
-
-async def _opened(runtime: Runtime, settings: RelaySettings, holder: str) -> Stores | None:
-    """Postgres may come later than we do, and so may the migration."""
-    backoff = Backoff()
-    while not runtime.stopping.is_set():
-        try:
-            stores = await open_stores(settings.postgres_dsn, holder)
-        except (Transient, Refused) as problem:
-            runtime.health.fails("postgres", str(problem))
-            runtime.log.warning("relay_waits_for_postgres", reason=str(problem))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(runtime.stopping.wait(), backoff.next_s())
-        else:
-            runtime.health.passes("postgres")
-            return stores
-    return None
 
 
 async def _measure(runtime: Runtime, relays: PostgresRelays, every_s: float) -> None:

@@ -29,7 +29,7 @@ _TOPIC_NAME_MAX = 249  # Kafka's own limit
 _QUEUE_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 # A payload at its limit, with the record, headers and another payload (an event may hold an output and an error).
-_message_bytes_max = str(2 * payload_bytes_max + 64 * 1024)
+message_bytes_max = 2 * payload_bytes_max + 64 * 1024
 
 
 def task_topic(queue: str) -> str:
@@ -76,7 +76,7 @@ class Described(Protocol):
 
 
 def required_topics(partitions: int = partitions_default, queues: Iterable[str] = ()) -> list[TopicSpec]:
-    common = {"cleanup.policy": "delete", "max.message.bytes": _message_bytes_max}
+    common = {"cleanup.policy": "delete", "max.message.bytes": str(message_bytes_max)}
     inbox = common | {"retention.ms": str(2 * inbox_retention_ms_min), "retention.bytes": "-1"}
     # Records of a task topic stay until they are consumed; recovery deletes below the committed offset.
     tasks = common | {"retention.ms": "-1", "retention.bytes": "-1"}
@@ -111,8 +111,8 @@ def _config_problems(spec: TopicSpec, configs: Mapping[str, str]) -> list[str]:
     if "compact" in configs.get("cleanup.policy", "delete"):
         problems.append("cleanup.policy must be delete: compaction would drop all but the last message of an instance")
     size = _number(configs, "max.message.bytes")
-    if size is not None and size < int(_message_bytes_max):
-        problems.append(f"max.message.bytes is {size}, must be at least {_message_bytes_max}")
+    if size is not None and size < message_bytes_max:
+        problems.append(f"max.message.bytes is {size}, must be at least {message_bytes_max}")
     problems.extend(_retention_problems(spec, configs))
     return problems
 

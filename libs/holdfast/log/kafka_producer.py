@@ -21,6 +21,7 @@ from functools import partial
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
+from holdfast.contracts.topics import message_bytes_max
 from holdfast.core.errors import Refused
 from holdfast.log.kafka_config import ClientValue, KafkaConfig, delivery_error
 from holdfast.log.protocol import Delivery, DeliveryError, Message, OnDeliveries, OnDelivery
@@ -69,10 +70,10 @@ class KafkaProducer:
         *,
         linger_ms: float = 0,
         message_timeout_ms: int = 0,
-        message_bytes_max: int = 1_200_000,
+        message_bytes_max: int = message_bytes_max,
         unknown_topic_ms: int = 10_000,
     ) -> None:
-        """`message_timeout_ms=0` never gives up. `message_bytes_max` is a payload of 1 MiB, its frame and headers.
+        """`message_timeout_ms=0` never gives up. `message_bytes_max` is what our topics take.
         `unknown_topic_ms` is how long a topic may be unknown (it may just have been made) before it is an error."""
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[tuple[_Batch, int]] = deque()

@@ -8,6 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
+from holdfast.contracts.topics import message_bytes_max
 from holdfast.core.errors import Refused
 from holdfast.log.memory import PURGED, MemoryLog
 from holdfast.log.protocol import Delivery, DeliveryError, Message, OnDeliveries, OnDelivery
@@ -16,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class MemoryProducer:
-    def __init__(self, log: MemoryLog, *, message_bytes_max: int = 1_200_000) -> None:
+    def __init__(self, log: MemoryLog, *, message_bytes_max: int = message_bytes_max) -> None:
         self._memory = log
         self._bytes_max = message_bytes_max
         self._waiting: deque[tuple[Sequence[Message], OnDeliveries]] = deque()
