@@ -53,7 +53,7 @@ async def _body(worker: Worker, settings: WorkerSettings, runtime: Runtime) -> N
     collector = WorkerCollector(process)
     REGISTRY.register(collector)
     # What is loaded now stays; and an attempt is some twenty objects that die young, without cycles: looking for
-    # cycles after every 700 of them costs more than a tenth of the hot path.
+    # cycles after every 700 of them finds nothing.
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     showing = asyncio.create_task(_show(process, runtime.health))
