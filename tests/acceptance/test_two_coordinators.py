@@ -5,7 +5,6 @@ wait there, before or after the fence's row is locked, until the test lets them 
 """
 
 import time
-import urllib.request
 from collections.abc import Iterator
 
 import psutil
@@ -15,7 +14,7 @@ from holdfast.cli.local_process import LocalProcess
 from holdfast.log.murmur2 import partition_for
 from holdfast.store.pool import Timeouts
 from tests.support.invariants import check
-from tests.support.system import SHORT, System, order
+from tests.support.system import SHORT, System, metric, order
 from tests.support.world import read_world
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos]
@@ -190,14 +189,8 @@ def _wait_until_inside(system: System, process: LocalProcess) -> None:
     system.eventually(lambda: _inside(system, process), "the coordinator to be in the middle of its commit", 10)
 
 
-def _metric(process: LocalProcess, name: str, label: str = "") -> float:
-    with urllib.request.urlopen(f"{process.url}/metrics", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and label in line)
-
-
 def _commits(process: LocalProcess, outcome: str) -> float:
-    return _metric(process, "holdfast_coordinator_commits_total", f'"{outcome}"')
+    return metric(process, "holdfast_coordinator_commits_total", f'"{outcome}"')
 
 
 # --- sagas

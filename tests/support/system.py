@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -245,6 +246,13 @@ def without_servers() -> Iterator[None]:
         yield
     finally:
         os.environ.update(before)
+
+
+def metric(process: LocalProcess, name: str, label: str = "") -> float:
+    """A Prometheus metric of a process, the sum over its labels."""
+    with urllib.request.urlopen(f"{process.url}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and label in line)
 
 
 def order(namespace: str, queue: str, **overrides: Any) -> dict[str, Any]:
