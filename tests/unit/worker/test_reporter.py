@@ -115,3 +115,16 @@ async def test_a_report_that_cannot_be_encoded_takes_no_other_with_it(monkeypatc
         dispatches = [stage.dispatch("test.quick", number) for number in (12, 13, 14)]
         kinds = [type(await stage.outcome(each)) for each in dispatches]
     assert kinds == [TaskReportedCompleted, TaskReportedFailed, TaskReportedCompleted]
+
+
+async def test_a_producer_that_broke_while_nothing_was_sent_is_replaced_before_the_next_report() -> None:
+    stage = Stage()
+    async with stage.worker([quick]) as running:
+        reporter = running.engine.reporter
+        first = Failing(stage, FATAL, times=0)
+        producers: list[MemoryProducer] = [first]
+        reporter._open = lambda: producers.pop() if producers else MemoryProducer(stage.log)
+        await stage.outcome(stage.dispatch("test.quick", 1))
+        first.broken, first.times = FATAL, 1_000_000
+        await stage.outcome(stage.dispatch("test.quick", 2))
+        assert (reporter.producers, reporter.resent) == (2, 0)
