@@ -1,18 +1,17 @@
 """A coordinator that is frozen past its ownership of partitions and wakes up: what it still writes is refused.
 
-To freeze one *inside* a transaction the test puts a trigger on `inbox_partitions`: backends that are named in a table
-wait there, before or after the fence's row is locked, until the test lets them go. Nothing else knows of it.
+How one is frozen *inside* a transaction: see `tests.support.hold`.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-import psutil
 import pytest
 
 from holdfast.cli.local_process import LocalProcess
 from holdfast.log.murmur2 import partition_for
 from holdfast.store.pool import Timeouts
+from tests.support import hold
 from tests.support.invariants import check
 from tests.support.system import SHORT, System, metric, order
 from tests.support.world import read_world
@@ -21,26 +20,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.chaos]
 
 SESSION_S = float(SHORT["HOLDFAST_SESSION_TIMEOUT_S"])
 MARGIN_S = 15.0  # a rebalance, and a machine that has other things to do
-
-_HOLD = """
-CREATE TABLE IF NOT EXISTS public.held (pid integer, moment text);
-GRANT SELECT ON public.held TO PUBLIC;
-CREATE OR REPLACE FUNCTION public.hold() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    WHILE EXISTS (SELECT FROM public.held WHERE pid = pg_backend_pid() AND moment = TG_WHEN) LOOP
-        PERFORM pg_sleep(0.02);
-    END LOOP;
-    RETURN NULL;
-END $$;
-CREATE OR REPLACE TRIGGER hold_before BEFORE UPDATE ON holdfast.inbox_partitions
-    FOR EACH STATEMENT EXECUTE FUNCTION public.hold();
-CREATE OR REPLACE TRIGGER hold_after AFTER UPDATE ON holdfast.inbox_partitions
-    FOR EACH STATEMENT EXECUTE FUNCTION public.hold();
-"""
-_LET_GO = """
-DROP TRIGGER IF EXISTS hold_before ON holdfast.inbox_partitions;
-DROP TRIGGER IF EXISTS hold_after ON holdfast.inbox_partitions;
-"""
 
 
 @pytest.fixture
@@ -57,7 +36,7 @@ def first(system: System) -> Iterator[LocalProcess]:
     process = system.local.process("coordinator-1")
     yield process
     process.thaw()
-    system.sql.do(_LET_GO)
+    hold.remove(system)
 
 
 def test_frozen_between_transactions(system: System, name: str, first: LocalProcess, second: LocalProcess) -> None:
@@ -88,18 +67,17 @@ def test_frozen_inside_a_transaction_before_the_fence(
     workflow = system.define(order(name, name))
     system.worker(name, "w1")
     fenced = _commits(first, "Fenced")
-    _hold(system, first, "BEFORE")
-    key, keys = _start_on(system, workflow, _held_by(system, first))
-    _wait_until_inside(system, first)
+    key = hold.catch(system, first, "BEFORE", _starter(system, workflow, _held_by(system, first)))
+    keys = _start_some(system, workflow, "during", 16)
     began = time.monotonic()
     first.freeze()
     # The other one has claimed the partition and decided the very command that the zombie is about to commit.
     system.eventually(lambda: system.row(key), "the takeover")
     assert time.monotonic() - began < Timeouts().statement_s, "it holds no lock, so nobody waits for it"
-    assert _inside(system, first), "the zombie's statement is still there, with a decision that is out of date"
+    assert hold.inside(system, first), "the zombie's statement is still there, with a decision that is out of date"
 
-    system.sql.do("DELETE FROM public.held")
-    system.eventually(lambda: not _inside(system, first), "the database to answer the zombie")
+    hold.let_go(system)
+    system.eventually(lambda: not hold.inside(system, first), "the database to answer the zombie")
     _all_completed(system, [key, *keys])
     first.thaw()
     system.eventually(lambda: _commits(first, "Fenced") > fenced, "the zombie to learn that it was fenced")
@@ -115,18 +93,17 @@ def test_frozen_inside_a_transaction_that_holds_the_row(
     """It has locked its partitions' rows, and the other one needs them: the time-outs of the connection free them."""
     workflow = system.define(order(name, name))
     system.worker(name, "w1")
-    _hold(system, first, "AFTER")
-    key, keys = _start_on(system, workflow, _held_by(system, first))
-    _wait_until_inside(system, first)
+    key = hold.catch(system, first, "AFTER", _starter(system, workflow, _held_by(system, first)))
+    keys = _start_some(system, workflow, "during", 16)
     began = time.monotonic()
     first.freeze()
     _all_completed(system, [key, *keys])
     took_s = time.monotonic() - began
     limit_s = max(SESSION_S, Timeouts().statement_s) + MARGIN_S
     assert took_s < limit_s, f"the other one was held up for {took_s:.0f} s"
-    assert not _inside(system, first), "the database has ended the frozen one's statement"
+    assert not hold.inside(system, first), "the database has ended the frozen one's statement"
 
-    system.sql.do("DELETE FROM public.held")
+    hold.let_go(system)
     first.thaw()
     _both_own(system)
     _run_some(system, workflow, "after", 8)
@@ -163,32 +140,6 @@ def _both_own(system: System) -> None:
     system.eventually(shared, "both coordinators to own partitions")
 
 
-# --- inside a transaction
-
-
-def _backends(system: System, process: LocalProcess) -> list[int]:
-    """The Postgres backends that serve this process, by the ports of its connections."""
-    ports = [c.laddr.port for c in psutil.Process(process.pid).net_connections(kind="tcp") if c.raddr]
-    statement = "SELECT pid FROM pg_stat_activity WHERE client_port = ANY($1::int[])"
-    return [row["pid"] for row in system.sql.all(statement, ports)]
-
-
-def _hold(system: System, process: LocalProcess, moment: str) -> None:
-    system.sql.do(_HOLD)
-    system.sql.do("DELETE FROM public.held")
-    for pid in _backends(system, process):
-        system.sql.do("INSERT INTO public.held VALUES ($1, $2)", pid, moment)
-
-
-def _inside(system: System, process: LocalProcess) -> bool:
-    statement = "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND wait_event = 'PgSleep'"
-    return bool(system.sql.one(statement, _backends(system, process)))
-
-
-def _wait_until_inside(system: System, process: LocalProcess) -> None:
-    system.eventually(lambda: _inside(system, process), "the coordinator to be in the middle of its commit", 10)
-
-
 def _commits(process: LocalProcess, outcome: str) -> float:
     return metric(process, "holdfast_coordinator_commits_total", f'"{outcome}"')
 
@@ -200,12 +151,11 @@ def _start_some(system: System, workflow: str, prefix: str, count: int) -> list[
     return [system.start(workflow, f"{prefix}-{number}").key for number in range(count)]
 
 
-def _start_on(system: System, workflow: str, partitions: set[int]) -> tuple[str, list[str]]:
-    """One saga at home on these partitions first, then some on all of them."""
+def _starter(system: System, workflow: str, partitions: set[int]) -> Callable[[int], str]:
+    """Starts sagas that are at home on these partitions."""
     names = (f"{workflow}/inside-{number}" for number in range(1000))
-    key = next(one for one in names if partition_for(one.encode(), 4) in partitions)
-    system.start(workflow, key.split("/", 2)[2])
-    return key, _start_some(system, workflow, "during", 16)
+    at_home = [one for one in names if partition_for(one.encode(), 4) in partitions]
+    return lambda number: system.start(workflow, at_home[number].split("/", 2)[2]).key
 
 
 def _run_some(system: System, workflow: str, prefix: str, count: int) -> None:

@@ -1,5 +1,6 @@
 """Topics as a test sees them: everything that is on one, and a plain producer that sends any bytes."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -57,8 +58,16 @@ class Topics:
         return self._offsets(topic, OffsetSpec.latest())
 
     def _offsets(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
-        asked = self.admin.list_offsets(dict.fromkeys(self.partitions(topic), spec), request_timeout=10)
-        return {place.partition: future.result().offset for place, future in asked.items()}
+        """A topic that was just made, or a broker that was just frozen, has leaders only a moment later."""
+        until = time.monotonic() + 20
+        while True:
+            try:
+                asked = self.admin.list_offsets(dict.fromkeys(self.partitions(topic), spec), request_timeout=10)
+                return {place.partition: future.result().offset for place, future in asked.items()}
+            except confluent_kafka.KafkaException:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
 
     def read(self, topic: str) -> list[Found]:
         """Everything from the beginning to the end as it is now, each partition in its order."""
