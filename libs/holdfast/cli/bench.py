@@ -22,6 +22,7 @@ def bench() -> None:
 def saga(
     sagas: Annotated[int, typer.Option(min=1, help="How many sagas in the burst.")] = 10_000,
     latency_sagas: Annotated[int, typer.Option(min=1, help="How many sagas one after another.")] = 300,
+    partitions: Annotated[int, typer.Option(min=1, help="Of the inbox topics and of each queue.")] = 4,
     relay: Annotated[
         str, typer.Option(help="hosted (in the coordinator) or service (a process of its own).")
     ] = "hosted",
@@ -44,7 +45,7 @@ def saga(
             say(plain(text))
 
     folder = Path(mkdtemp(prefix="holdfast-bench-"))
-    with LocalSystem(folder, env={"HOLDFAST_RELAY": relay}, temporary=True, say=tell) as system:
+    with LocalSystem(folder, env={"HOLDFAST_RELAY": relay}, partitions=partitions, temporary=True, say=tell) as system:
         result = asyncio.run(measure(system, sagas, latency_sagas, tell))
     if json:
         write_json(result.as_dict())

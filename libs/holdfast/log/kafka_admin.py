@@ -28,6 +28,10 @@ from holdfast.log.protocol import GroupMember, TopicDescription, TopicPartition,
 _log = logging.getLogger(__name__)
 _K = TypeVar("_K", bound=Hashable)
 
+_COORDINATOR_MOVES = frozenset(
+    {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
+)
+_COORDINATOR_PAUSE_S = 0.1
 _NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 _NO_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID})
 
@@ -57,10 +61,16 @@ class KafkaAdmin:
         reader = self._readers.get(group)
         if reader is None:
             reader = self._readers[group] = confluent_kafka.Consumer({**self._config, "group.id": group}, logger=_log)
-        try:
-            found = await asyncio.to_thread(reader.committed, wanted, timeout=self._timeout_s)
-        except KafkaException as problem:
-            raise as_holdfast_error(problem, f"committed offsets of {group}") from problem
+        until = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                found = await asyncio.to_thread(reader.committed, wanted, timeout=self._timeout_s)
+                break
+            except KafkaException as problem:
+                # On a fresh broker the group's coordinator is being made, and librdkafka does not wait for it here.
+                if problem.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() >= until:
+                    raise as_holdfast_error(problem, f"committed offsets of {group}") from problem
+                await asyncio.sleep(_COORDINATOR_PAUSE_S)
         for tp in found:
             if tp.error is not None and tp.error.code() not in _NO_TOPIC:
                 raise as_holdfast_error(tp.error, f"committed offsets of {group}")

@@ -37,11 +37,12 @@ class KafkaConsumer(KafkaReader):
         session_timeout_ms: int = 10_000,
         poll_interval_max_ms: int = 300_000,
         revoke_timeout_s: float = 20.0,
-        buffer_records_max: int = 2_000,
-        buffer_bytes_max: int = 32 * 1024 * 1024,
+        buffer_records_max: int = 20_000,
+        buffer_bytes_max: int = 64 * 1024 * 1024,
     ) -> None:
         """Records of topics in `first` are handed out before others. `session_timeout_ms` is how long a killed member
-        keeps its partitions. Whoever cannot answer `assigned` within `poll_interval_max_ms` loses them."""
+        keeps its partitions. Whoever cannot answer `assigned` within `poll_interval_max_ms` loses them. A full buffer
+        pauses its partitions until half of it is gone; that half is what bridges the time until they fetch again."""
         config = kafka.client(
             group_id=group,
             partition_assignment_strategy="range",

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from queue import SimpleQueue
@@ -37,6 +38,7 @@ _new = tuple.__new__  # What a NamedTuple does, without its Python-level constru
 # Everything that the loop wants of the thread is seen within this time; while records flow, at once.
 _POLL_S = 0.05
 _ROOM_S = 0.2
+_ROOM_LOOK_S = 0.02  # while waiting, what the loop asks of the thread must not wait long
 _CHUNK_RECORDS_MAX = 1000
 
 
@@ -269,10 +271,14 @@ class KafkaReader:
         )
 
     def _wait_for_room(self) -> None:
-        self._room.clear()
+        """A pause throws away what was fetched ahead and costs most of a second, so a short wait is tried first."""
+        until = time.monotonic() + _ROOM_S
         self._waits_for_room = True
-        if self._full_ranks() == self._ranks and not self._closing:
-            self._room.wait(_ROOM_S)
+        while self._full_ranks() == self._ranks and not self._closing and time.monotonic() < until:
+            self._room.clear()
+            self._each_round()
+            if self._full_ranks() == self._ranks:
+                self._room.wait(_ROOM_LOOK_S)
         self._waits_for_room = False
 
     def _complain(self, messages: Iterable[confluent_kafka.Message]) -> None:
