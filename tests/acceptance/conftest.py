@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from zlib import crc32
 
 import pytest
@@ -15,11 +14,6 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """All services once, the relay hosted; nobody kills or freezes anything but workers here."""
     with running(tmp_path_factory.mktemp("logs")) as started:
         yield started
-
-
-@pytest.fixture
-def logs(tmp_path: Path) -> Path:
-    return tmp_path / "logs"
 
 
 @pytest.fixture

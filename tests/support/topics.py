@@ -47,9 +47,6 @@ class Topics:
             {**self._config, "message.max.bytes": 8_000_000, "partitioner": "murmur2_random"}
         )
 
-    def names(self) -> list[str]:
-        return sorted(name for name in self.admin.list_topics(timeout=10).topics if not name.startswith("__"))
-
     def partitions(self, topic: str) -> list[confluent_kafka.TopicPartition]:
         found = self.admin.list_topics(topic, timeout=10).topics[topic]
         return [confluent_kafka.TopicPartition(topic, number) for number in sorted(found.partitions)]

@@ -12,7 +12,7 @@ from holdfast.client.verify import Difference, Verifier
 from holdfast.contracts.definitions import compile_definition
 from holdfast.contracts.event_codec import decode_event
 from holdfast.contracts.messages import decode_cancellation, decode_report, decode_task
-from holdfast.contracts.topics import CANCELLATIONS, COMMANDS, DLQ, EVENTS, REPORTS, TICKS, queue_of_topic
+from holdfast.contracts.topics import CANCELLATIONS, COMMANDS, DLQ, EVENTS, REPORTS, TICKS, task_topic
 from holdfast.core.changes import Cancellation, Dispatch
 from holdfast.core.definition import Definition
 from holdfast.core.errors import Corrupt
@@ -66,14 +66,16 @@ def read_world(system: System, namespace: str, *, faults: bool = False) -> World
     keys = {view.instance_id: str(view.key) for view in views}
     topics = system.topics
     reports = [(one, report) for one in topics.read(REPORTS) if (report := _report(one)) is not None]
-    tasks = [one for name in topics.names() if queue_of_topic(name) for one in topics.read(name)]
+    definitions = _definitions(system, views)
+    queues = {task.queue for definition in definitions.values() for task in definition.tasks.values() if task.queue}
+    tasks = [one for queue in sorted(queues) for one in topics.read(task_topic(queue))]
     inbox = {topic: [one for one in topics.read(topic) if _of(one, prefix)] for topic in (COMMANDS, TICKS)}
     inbox[REPORTS] = [one for one, report in reports if report.instance.startswith(prefix)]
     return World(
         namespace=namespace,
         faults=faults,
         instances={str(view.key): view for view in views},
-        definitions=_definitions(system, views),
+        definitions=definitions,
         rows=_rows(system, namespace, keys),
         commands=system.sql.all("SELECT * FROM holdfast.command_log WHERE starts_with(instance, $1)", prefix),
         parked=_parked(system),
