@@ -2,8 +2,9 @@
 
 from typing import Literal
 
-from holdfast.kit.settings import ServiceSettings
 from pydantic import Field
+
+from holdfast.kit.settings import ServiceSettings
 
 
 class CoordinatorSettings(ServiceSettings):

@@ -3,9 +3,8 @@
 import asyncio
 from datetime import datetime
 
-from holdfast.kit.logging import Logger
-
 from holdfast.core.errors import Transient
+from holdfast.kit.logging import Logger
 from holdfast.store.protocol import CoordinatorStore
 from holdfast.store.rows import Commit
 
