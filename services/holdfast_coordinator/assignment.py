@@ -58,7 +58,9 @@ class Assignment:
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         numbers = inbox_partitions(partitions)
-        offsets = await self._claim(numbers)
+        offsets = await self._claim(numbers) if numbers else {}
+        # A spare one, with more coordinators than partitions, is assigned nothing and is ready too.
+        self._health.started()
         self._log.info("partitions_assigned", partitions=numbers)
         return offsets
 

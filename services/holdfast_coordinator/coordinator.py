@@ -55,7 +55,6 @@ class Coordinator:
             settings, store, cache, parking, clock, self._publisher, log, holder=holder, health=health
         )
         self._consumer = consumer(self.assignment)
-        self._health = health
         self.pipeline = Pipeline(
             store,
             self._consumer,
@@ -71,7 +70,6 @@ class Coordinator:
 
     async def run(self, stopping: asyncio.Event) -> None:
         await self._consumer.start()
-        self._health.started()
         try:
             await self.pipeline.run(stopping)
         finally:
