@@ -49,6 +49,7 @@ class Parking:
         self._parked: dict[int, set[InstanceId]] = {}
         self._look_at = float("inf")
         self._failures: deque[float] = deque()
+        self._unconfirmed: dict[InstanceId, int] = {}  # parked by a batch that is not committed yet
         self.instances: frozenset[InstanceId] = frozenset()
         self.one_by_one = False
         self.first_delay_s = settings.parked_first_delay_s
@@ -70,10 +71,24 @@ class Parking:
         for instance in failed:
             if instance in partitions:
                 self._parked.setdefault(partitions[instance], set()).add(instance)
+                self._unconfirmed[instance] = partitions[instance]
         self._changed()
         self._look_at = min(self._look_at, now_s + 0.1)
         if batch.first_try_s:
             self._check_deploy(failed, now_s)
+
+    def committed(self, batch: Batch) -> None:
+        for instance in batch.parked_now:
+            self._unconfirmed.pop(instance, None)
+
+    async def resync(self, store: CoordinatorStore) -> None:
+        """After a failed commit: what it would have parked is parked only if it took effect after all. Believed to be
+        parked without a row, an instance would wait for ever; believed not to be, its next input would overtake."""
+        for instance, partition in list(self._unconfirmed.items()):
+            if not await store.parked_inputs(instance, 1):
+                self._parked.get(partition, set()).discard(instance)
+            del self._unconfirmed[instance]
+        self._changed()
 
     def due(self, now_s: float) -> bool:
         return bool(self.instances) and now_s >= self._look_at

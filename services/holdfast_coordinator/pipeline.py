@@ -17,7 +17,7 @@ from holdfast.log.protocol import Consumer, Record
 from holdfast.relay.hosted import HostedPublisher
 from holdfast.store.errors import Conflict, Unstorable
 from holdfast.store.protocol import CoordinatorStore
-from holdfast.store.rows import CommandKey, CommandRow, Commit, Committed
+from holdfast.store.rows import CommandKey, CommandRow, Commit, Committed, Settled
 from holdfast_coordinator import metrics
 from holdfast_coordinator.assignment import Assignment
 from holdfast_coordinator.batch import Batch
@@ -195,6 +195,7 @@ class Pipeline:
         self._assignment.fine()
         self._publish(batch, committed)
         self._cache.committed(batch.number, batch.touched())
+        self._parking.committed(batch)
         self._wakers.after(batch.commit, relay_waiting=committed.relay_waiting and self._needs_relay(batch.commit))
         self._count(batch)
         await self._tell_kafka()
@@ -245,7 +246,7 @@ class Pipeline:
                 await asyncio.gather(flying, return_exceptions=True)
             generation = self._assignment.generation
             self._cache.drop(self._assignment.owned)
-            rows = await self._assignment.settle()
+            rows = await self._settle()
             if generation != self._assignment.generation:
                 continue  # A rebalance came in between: what is ours now was claimed anew.
             if rows is not None:
@@ -253,6 +254,17 @@ class Pipeline:
             await asyncio.sleep(backoff.next_s())
         self._assignment.adopt(rows)
         self._consumer.seek(self._assignment.offsets())
+
+    async def _settle(self) -> list[Settled] | None:
+        """What the rows of our partitions say, and which instances are parked; None if that cannot be learned now."""
+        rows = await self._assignment.settle()
+        if rows is not None:
+            try:
+                await self._parking.resync(self._store)
+            except Transient as problem:
+                self._assignment.fault(f"cannot read what is parked: {problem}")
+                return None
+        return rows
 
     async def _retry_parked(self) -> None:
         generation = self._assignment.generation

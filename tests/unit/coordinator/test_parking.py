@@ -8,7 +8,7 @@ import pytest
 import holdfast_coordinator.decider as decider
 from holdfast.core.ids import InstanceKey, instance_id
 from holdfast.core.inputs import TaskReportedCompleted
-from holdfast.store.errors import Unstorable
+from holdfast.store.errors import UnknownOutcome, Unstorable
 from holdfast_coordinator.parking import BadDeploy
 from tests.unit.coordinator.stage import Stage, eventually, eventually_async, patched
 
@@ -58,6 +58,24 @@ async def test_later_inputs_of_a_parked_instance_wait_their_turn_and_keep_their_
     await stage.has_state(bad, "CANCELLED")
     events = await stage.stores.queries.events(identity)
     names = [type(entry.event).__name__ for entry in events]
+    assert names.index("TaskCompleted") < names.index("WorkflowCancelled")
+
+
+@pytest.mark.parametrize("took_effect", [False, True])
+async def test_an_instance_parked_by_a_commit_that_failed_is_neither_stuck_nor_overtaken(
+    stage: Stage, took_effect: bool
+) -> None:
+    await stage.coordinate()
+    bad = await stage.start("bad")
+    reserve = await stage.dispatch(bad, "reserve")
+    faults = stage.store.after if took_effect else stage.store.before
+    with patched(decider, "decide", raising_for(bad)):
+        faults.append(UnknownOutcome("the connection broke"))
+        await stage.complete(reserve)
+        await eventually(lambda: not faults)
+        await stage.cancel(bad)
+    await stage.has_state(bad, "CANCELLED")
+    names = [type(entry.event).__name__ for entry in await stage.stores.queries.events(instance_id(InstanceKey(bad)))]
     assert names.index("TaskCompleted") < names.index("WorkflowCancelled")
 
 
