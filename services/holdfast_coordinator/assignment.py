@@ -59,6 +59,7 @@ class Assignment:
     async def assigned(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         numbers = inbox_partitions(partitions)
         offsets = await self._claim(numbers) if numbers else {}
+        self.fine()
         # A spare one, with more coordinators than partitions, is assigned nothing and is ready too.
         self._health.started()
         self._log.info("partitions_assigned", partitions=numbers)
@@ -67,8 +68,10 @@ class Assignment:
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Still ours: what is being committed may finish; nothing new is begun under the old assignment."""
         self.generation += 1
-        await self.idle.wait()
-        self._let_go(inbox_partitions(partitions))
+        try:
+            await self.idle.wait()
+        finally:
+            self._let_go(inbox_partitions(partitions))
 
     async def lost(self, partitions: Sequence[TopicPartition]) -> None:
         self.generation += 1
@@ -118,14 +121,16 @@ class Assignment:
     def wants_reclaim(self) -> bool:
         return any(at <= self._time() for at in self._reclaim_at.values())
 
-    async def reclaim(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def reclaim(self, assigned: Iterable[TopicPartition]) -> None:
         """Claim again what Kafka still counts as ours: a zombie may have claimed it late and gone away."""
         due = [partition for partition, at in self._reclaim_at.items() if at <= self._time()]
         for partition in due:
             del self._reclaim_at[partition]
         still = set(inbox_partitions(assigned))
         mine = [partition for partition in due if partition in still]
-        return await self._claim(mine) if mine else {}
+        if mine:
+            self.generation += 1
+            await self._claim(mine)
 
     async def _claim(self, numbers: list[int]) -> dict[TopicPartition, int]:
         backoff = Backoff()
@@ -151,6 +156,10 @@ class Assignment:
             offsets |= owned.offsets()
         if self._publisher is not None:
             await self._publisher.take(claims)
+            for claim in claims:
+                # The loop may have committed while the lane was being opened.
+                if claim.partition in self.owned:
+                    self._publisher.expect(claim.partition, self.owned[claim.partition].outbox_last)
         metrics.owned.set(len(self.owned))
         self.fine()
         return offsets

@@ -25,6 +25,8 @@ from holdfast_coordinator.intake import dead_letter
 from holdfast_coordinator.preparing import Preparer
 from holdfast_coordinator.settings import CoordinatorSettings
 
+_copies_max = 500  # of one instance in the DLQ, in one commit; all rows stay in the database
+
 CommitBatch = Callable[[Batch], Awaitable[None]]
 
 
@@ -55,14 +57,20 @@ class Parking:
         self.first_delay_s = settings.parked_first_delay_s
 
     def take(self, partition: int, parked: frozenset[InstanceId]) -> None:
+        self._settled(partition)
         self._parked[partition] = set(parked)
         self._changed()
         if parked:
             self._look_at = 0.0
 
     def drop(self, partition: int) -> None:
+        self._settled(partition)
         self._parked.pop(partition, None)
         self._changed()
+
+    def _settled(self, partition: int) -> None:
+        """Whatever a batch of ours wanted to park there, the claim knows better."""
+        self._unconfirmed = {instance: home for instance, home in self._unconfirmed.items() if home != partition}
 
     def add(self, batch: Batch, failed: dict[InstanceId, str], now_s: float) -> None:
         if not failed:
@@ -85,9 +93,9 @@ class Parking:
         """After a failed commit: what it would have parked is parked only if it took effect after all. Believed to be
         parked without a row, an instance would wait for ever; believed not to be, its next input would overtake."""
         for instance, partition in list(self._unconfirmed.items()):
-            if not await store.parked_inputs(instance, 1):
+            parked = bool(await store.parked_inputs(instance, 1))
+            if self._unconfirmed.pop(instance, None) is not None and not parked:
                 self._parked.get(partition, set()).discard(instance)
-            del self._unconfirmed[instance]
         self._changed()
 
     def due(self, now_s: float) -> bool:
@@ -123,7 +131,7 @@ class Parking:
         next_try_at = None if quarantine else batch.now + wait
         batch.tries = [ParkedTry(row.instance_id, tries, next_try_at, error[:2_000], quarantine)]
         if quarantine:
-            for parked in await tools.store.parked_inputs(row.instance_id, 10_000):
+            for parked in await tools.store.parked_inputs(row.instance_id, _copies_max):
                 batch.frames[row.partition].append(_copy_for_dlq(parked, batch, error, tools.preparer.service))
             tools.log.error("instance_quarantined", instance=row.instance, reason=error)
         else:
@@ -144,6 +152,7 @@ class Parking:
 
 async def _try(row: ParkedInput, tools: Tools) -> str | None:
     """What is wrong with the input, or None if it is decided and committed."""
+    batch = None
     try:
         batch, inputs = tools.preparer.read_parked([row], 0)
         known, broken = await tools.preparer.load(
@@ -154,6 +163,8 @@ async def _try(row: ParkedInput, tools: Tools) -> str | None:
             return failed[row.instance_id]
         await tools.commit(batch)
     except (Corrupt, Unstorable) as problem:
+        if batch is not None:
+            tools.preparer.forget(batch, row.instance_id)
         return f"{type(problem).__name__}: {problem}"
     return None
 

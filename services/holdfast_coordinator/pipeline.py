@@ -7,8 +7,9 @@ back, whatever happened: fenced, a conflict, a connection that broke with the ou
 
 import asyncio
 import time
+from functools import partial
 
-from holdfast.core.errors import Fenced, Transient
+from holdfast.core.errors import Fenced, Refused, Transient
 from holdfast.core.ids import InstanceId
 from holdfast.kit.backoff import Backoff
 from holdfast.kit.clock import DatabaseClock
@@ -60,6 +61,7 @@ class Pipeline:
         self._flying_batch: Batch | None = None
         self._time = asyncio.get_running_loop().time
         self._told_at = 0.0
+        self._backoff = Backoff()  # between failures with no commit in between
 
     async def run(self, stopping: asyncio.Event) -> None:
         waker = asyncio.create_task(self._wake(stopping), name="holdfast-coordinator-waker")
@@ -103,7 +105,10 @@ class Pipeline:
             await self._retry_parked()
         if self._assignment.wants_reclaim:
             await self._land()
-            self._consumer.seek(await self._assignment.reclaim(self._consumer.assignment))
+            await self._assignment.reclaim(self._consumer.assignment)
+            # What we hold was read before the claim, and what came before it was thrown away: read it all again.
+            self._consumer.seek(self._assignment.offsets())
+            return
         mine = [record for record in records if self._is_new(record)]
         if not mine:
             return
@@ -113,6 +118,7 @@ class Pipeline:
         await self._land()
         if generation == self._assignment.generation:
             self._launch(batch)
+            await asyncio.sleep(0)  # Or the statement would leave only after the next batch is decided.
         else:
             # Read under an assignment that is gone. What is ours now starts where its claim says.
             self._cache.drop(self._assignment.owned)
@@ -133,7 +139,8 @@ class Pipeline:
         if self._parking.one_by_one:
             # The database refused something in this batch: each instance gets a transaction of its own.
             self._parking.one_by_one = False
-            broken = dict.fromkeys((inbound.instance_id for inbound in inputs), "decided one by one")
+            new = [inbound.instance_id for inbound in inputs if inbound.instance_id not in skip]
+            broken = dict.fromkeys(new, "decided one by one")
             batch.first_try_s = 0.0
         else:
             known, broken = await self._preparer.load(
@@ -193,6 +200,7 @@ class Pipeline:
         metrics.commit_seconds.observe(time.perf_counter() - began)
         self._clock.observe(committed.now)
         self._assignment.fine()
+        self._backoff.reset()
         self._publish(batch, committed)
         self._cache.committed(batch.number, batch.touched())
         self._parking.committed(batch)
@@ -239,7 +247,10 @@ class Pipeline:
     async def _recover(self, why: str) -> None:
         """Drop everything that is not committed, learn where the partitions are, and read on from there."""
         self._assignment.fault(why)
-        backoff = Backoff()
+        if self._backoff.failures:
+            await asyncio.sleep(self._backoff.next_s())  # It failed before, and nothing has worked since.
+        else:
+            self._backoff.next_s()
         while True:
             flying, self._flying, self._flying_batch = self._flying, None, None
             if flying is not None:
@@ -251,7 +262,7 @@ class Pipeline:
                 continue  # A rebalance came in between: what is ours now was claimed anew.
             if rows is not None:
                 break
-            await asyncio.sleep(backoff.next_s())
+            await asyncio.sleep(self._backoff.next_s())
         self._assignment.adopt(rows)
         self._consumer.seek(self._assignment.offsets())
 
@@ -261,7 +272,7 @@ class Pipeline:
         if rows is not None:
             try:
                 await self._parking.resync(self._store)
-            except Transient as problem:
+            except (Transient, Refused) as problem:
                 self._assignment.fault(f"cannot read what is parked: {problem}")
                 return None
         return rows
@@ -271,16 +282,25 @@ class Pipeline:
         tools = Tools(
             self._preparer,
             self._store,
-            self._commit_parked,
+            partial(self._commit_parked, generation),
             lambda: generation == self._assignment.generation,
             self._log,
         )
-        for instance in await self._store.parked_due(sorted(self._assignment.owned), self._clock.now()):
-            await self._parking.retry(instance, tools)
-        self._parking.looked(self._time())
+        try:
+            for instance in await self._store.parked_due(sorted(self._assignment.owned), self._clock.now()):
+                await self._parking.retry(instance, tools)
+        finally:
+            self._parking.looked(self._time())  # Also when it failed: the others must not wait for it.
 
-    async def _commit_parked(self, batch: Batch) -> None:
-        if not all(number in self._assignment.owned for number in batch.partitions):
+    async def _commit_parked(self, generation: int, batch: Batch) -> None:
+        owned = self._assignment.owned
+        if generation != self._assignment.generation or not all(number in owned for number in batch.partitions):
             raise Fenced("the partition left while its parked inputs were tried")
-        self._launch(batch)
-        await self._land()
+        numbers = {number: owned[number].outbox_last for number in batch.partitions}
+        try:
+            self._launch(batch)
+            await self._land()
+        except Unstorable:
+            for number, last in numbers.items():
+                owned[number].outbox_last = last  # Surely rolled back, so the number is free again.
+            raise

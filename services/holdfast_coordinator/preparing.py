@@ -209,11 +209,11 @@ class Preparer:
             except Exception as problem:
                 metrics.decisions_failed.inc()
                 failed[instance] = f"{type(problem).__name__}: {problem}"
-                self._forget(batch, instance)
+                self.forget(batch, instance)
         for inbound in inputs:
             if inbound.parked_number is None and (inbound.instance_id in parked or inbound.instance_id in failed):
                 batch.parked.append(_parked(inbound, failed.get(inbound.instance_id, "waits its turn"), batch.now))
-        batch.parked_now = set(failed)
+        batch.parked_now = set(failed) - parked  # Those that were parked before keep their tries.
         for instance, work in batch.work.items():
             if work.entry is not None and work.entry.state.state is None:
                 self._cache.discard(work.partition, instance)  # Not started after all: the next start looks anew.
@@ -226,7 +226,8 @@ class Preparer:
         key = CommandKey(inbound.instance_id, header.source, header.id)
         return known.get(key) or batch.commands.get(key)
 
-    def _forget(self, batch: Batch, instance: InstanceId) -> None:
+    def forget(self, batch: Batch, instance: InstanceId) -> None:
+        """Throw away what the batch did to an instance: its state may be ahead of what is stored."""
         work = batch.work.pop(instance, None)
         if work is not None:
             self._cache.discard(work.partition, instance)

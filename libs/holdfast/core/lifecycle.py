@@ -15,6 +15,8 @@ def start(draft: Draft, command: StartWorkflow) -> None:
     if draft.state.state is not None:
         raise CommandDuplicate("exists", f"{command.instance} was started before; it is {draft.state.state}")
     definition = draft.state.definition
+    if command.version is not None and command.version != definition.version:
+        raise CommandRefused("unknown_workflow", f"version {command.version} of {command.instance} cannot be started")
     namespace, workflow, run_id = split_key(command.instance)
     run_at = command.run_at
     draft.emit(e.WorkflowCreated(namespace, workflow, definition.version, run_id, command.input, run_at))
