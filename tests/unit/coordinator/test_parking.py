@@ -156,3 +156,43 @@ async def test_a_parked_instance_stays_parked_across_a_takeover(stage: Stage) ->
         assert instance_id(InstanceKey(bad)) in second.assignment._parking.instances
     await stage.finish(bad)
     await stage.has_state(bad, "COMPLETED")
+
+
+async def test_a_parked_start_that_is_refused_again_and_again_is_quarantined_and_not_called_a_duplicate(
+    stage: Stage,
+) -> None:
+    """A try that was refused leaves nothing behind: neither its state in the cache nor its number in the outbox."""
+    stage.settings.parked_tries_max = 3
+    await stage.coordinate()
+    bad = "shop/order/bad"
+    identity = instance_id(InstanceKey(bad))
+    stage.store.refuse = lambda commit: (
+        Unstorable("NUL") if any(changes.row.instance_id == identity for changes in commit.changes) else None
+    )
+    await stage.start("bad")
+    await eventually(lambda: len(stage.dead()) == 1)
+    assert await stage.outcomes(bad) == []
+    [view] = await stage.stores.queries.parked()
+    assert (view.instance, view.tries, view.quarantined_at is not None) == (bad, 3, True)
+
+
+async def test_data_that_is_refused_in_a_batch_does_not_wake_up_a_quarantined_instance(stage: Stage) -> None:
+    stage.settings.parked_tries_max = 1
+    await stage.coordinate()
+    quarantined = await stage.start("quarantined")
+    reserve = await stage.dispatch(quarantined, "reserve")
+    with patched(decider, "decide", raising_for(quarantined)):
+        await stage.complete(reserve)
+        await eventually(lambda: len(stage.dead()) == 1)
+    refused = iter([Unstorable("NUL")])
+    stage.store.refuse = lambda commit: next(refused, None)
+    stage.store.gate.clear()
+    await stage.complete(reserve)
+    other = await stage.start("other")
+    stage.store.gate.set()
+    await stage.finish(other)
+    await stage.has_state(other, "COMPLETED")
+    views = {view.instance: view for view in await stage.stores.queries.parked()}
+    assert views[quarantined].quarantined_at is not None
+    assert views[quarantined].tries == 1
+    assert len(stage.dead()) == 1
