@@ -1,13 +1,12 @@
 """The coordinator's loop: exactly once, whatever happens to a commit."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from holdfast.core.errors import Fenced, Transient
 from holdfast.store.errors import Conflict, UnknownOutcome
-from tests.unit.coordinator.stage import Stage, eventually, eventually_async, patched
+from tests.unit.coordinator.stage import Stage, eventually, eventually_async
 
 
 async def test_a_saga_runs_to_its_end(stage: Stage) -> None:
@@ -172,26 +171,3 @@ async def test_nothing_is_lost_when_a_partition_is_claimed_back_while_records_fl
         await asyncio.sleep(0.002)
     for instance in instances:
         await stage.has_state(instance, "RUNNING")
-
-
-async def test_a_commit_goes_out_before_the_next_batch_is_decided(stage: Stage) -> None:
-    """Python and Postgres work at the same time, or deciding ahead gains nothing."""
-    coordinator = await stage.coordinate()
-    dispatches = [await stage.dispatch(await stage.start(str(number)), "reserve") for number in range(2)]
-    order: list[str] = []
-    commit, prepare = stage.store.commit, coordinator.pipeline._prepare
-
-    async def noted_commit(what: Any) -> Any:
-        order.append("commit")
-        return await commit(what)
-
-    async def noted_prepare(records: Any, generation: int) -> Any:
-        order.append("prepare")
-        return await prepare(records, generation)
-
-    with patched(stage.store, "commit", noted_commit), patched(coordinator.pipeline, "_prepare", noted_prepare):
-        coordinator.pipeline._batch_inputs_max = 1
-        for dispatch in dispatches:
-            await stage.complete(dispatch)
-        await eventually(lambda: order.count("commit") == 2)
-    assert order == ["prepare", "commit", "prepare", "commit"]
