@@ -22,6 +22,7 @@ def bench() -> None:
 def saga(
     sagas: Annotated[int, typer.Option(min=1, help="How many sagas in the burst.")] = 10_000,
     latency_sagas: Annotated[int, typer.Option(min=1, help="How many sagas one after another.")] = 300,
+    warm_up: Annotated[int, typer.Option(min=0, help="How many sagas before anything is measured.")] = 30_000,
     partitions: Annotated[int, typer.Option(min=1, help="Of the inbox topics and of each queue.")] = 4,
     relay: Annotated[
         str, typer.Option(help="hosted (in the coordinator) or service (a process of its own).")
@@ -46,7 +47,7 @@ def saga(
 
     folder = Path(mkdtemp(prefix="holdfast-bench-"))
     with LocalSystem(folder, env={"HOLDFAST_RELAY": relay}, partitions=partitions, temporary=True, say=tell) as system:
-        result = asyncio.run(measure(system, sagas, latency_sagas, tell))
+        result = asyncio.run(measure(system, sagas, latency_sagas, warm_up, tell))
     if json:
         write_json(result.as_dict())
         return

@@ -31,7 +31,6 @@ from holdfast.store.stores import Stores, open_stores
 
 STEPS = 3
 _WINDOW = 20_000  # starts that may be under way, so that a slow machine is not flooded
-_WARM_UP = 5_000  # Kafka's Java compiles itself while it runs: cold, it costs twice as much
 _COMPLETED = b"io.holdfast.workflow.completed.v1"
 
 DEFINITION = {
@@ -65,7 +64,10 @@ class Result:
         return asdict(self)
 
 
-async def measure(system: LocalSystem, sagas: int, latency_sagas: int, say: Callable[[str], None]) -> Result:
+async def measure(
+    system: LocalSystem, sagas: int, latency_sagas: int, warm_up: int, say: Callable[[str], None]
+) -> Result:
+    """Kafka's Java compiles itself while it runs, which is half of what it costs in its first half minute."""
     stores = await open_stores(system.info.postgres, "bench")
     kafka = KafkaConfig(system.info.kafka)
     producer = KafkaProducer(kafka, linger_ms=5)
@@ -73,8 +75,8 @@ async def measure(system: LocalSystem, sagas: int, latency_sagas: int, say: Call
     try:
         await _define(stores, kafka)
         await asyncio.to_thread(system.start_worker, "holdfast.cli.bench_worker:worker", name="worker-1")
-        say(f"warming up: {_WARM_UP} sagas")
-        await _burst(stores, producer, _WARM_UP, lambda done: None)
+        say(f"warming up: {warm_up} sagas")
+        await _burst(stores, producer, warm_up, lambda done: None)
         say(f"throughput: {sagas} sagas at once")
         before = _cpu_s(system)
         began = time.monotonic()
